@@ -1,0 +1,20 @@
+export {
+  AppendTooLarge,
+  StoreRefused,
+  StoreUnavailable,
+  StreamDeleted,
+  StreamNotFound,
+  WrongRevision,
+} from './errors';
+export type {
+  Appended,
+  EventStore,
+  ExpectedRevision,
+  Json,
+  JsonObject,
+  NewEvent,
+  ReadOptions,
+  RecordedEvent,
+  SubscriptionItem,
+  SubscriptionSource,
+} from './port';

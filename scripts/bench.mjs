@@ -1,0 +1,21 @@
+// npm run bench -- <name> [--json]: runs bench/<name>.bench.ts; without a name lists what there is.
+import { spawnSync } from 'node:child_process';
+import { existsSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { ensurePackages, ensureSystem, root } from './setup.mjs';
+
+ensurePackages();
+const [name, ...args] = process.argv.slice(2);
+const known = readdirSync(join(root, 'bench')).flatMap(
+  (file) => /^(.+)\.bench\.ts$/.exec(file)?.[1] ?? [],
+);
+if (!name || !known.includes(name)) {
+  console.error(`usage: npm run bench -- <${known.join('|')}> [--json]`);
+  process.exit(2);
+}
+ensureSystem();
+const { build } = await import('./build.mjs');
+await build();
+const file = join(root, 'dist/bench', `${name}.bench.js`);
+if (!existsSync(file)) throw new Error(`${file} was not built`);
+process.exit(spawnSync(process.execPath, [file, ...args], { stdio: 'inherit' }).status ?? 1);
