@@ -1,0 +1,66 @@
+import type { Readable } from 'node:stream';
+
+/** Lower-case hex of the content's SHA-256. */
+export type Digest = string;
+
+export const isDigest = (text: string): text is Digest => /^[0-9a-f]{64}$/.test(text);
+
+/** Content that is named by its digest: written once, never changed, verified on the way in and out. */
+export interface ArtifactStore {
+  /**
+   * Stores what the source yields, durably, if it has that digest and at most `maxBytes`; otherwise throws
+   * and stores nothing. Content that is there already is checked against the source all the same: an owner
+   * is granted only what it has shown to possess.
+   */
+  put(
+    digest: Digest,
+    source: AsyncIterable<Uint8Array>,
+    options: PutOptions,
+  ): Promise<StoredArtifact>;
+
+  /** Throws `ArtifactNotFound`. The stream fails at its end when the content no longer has its digest. */
+  open(digest: Digest): Promise<{ readonly bytes: number; readonly stream: Readable }>;
+
+  /** Whether the owner has put this content: to know a digest is no right to what it names. */
+  ownedBy(owner: string, digest: Digest): Promise<boolean>;
+}
+
+export interface PutOptions {
+  readonly owner: string;
+  readonly maxBytes: number;
+  readonly signal?: AbortSignal;
+}
+
+export interface StoredArtifact {
+  readonly digest: Digest;
+  readonly bytes: number;
+  /** The content was there before. */
+  readonly deduplicated: boolean;
+}
+
+export class ArtifactNotFound extends Error {
+  readonly code = 'artifact_not_found';
+  constructor(readonly digest: string) {
+    super(`no artifact ${digest}: upload it first`);
+    this.name = 'ArtifactNotFound';
+  }
+}
+
+export class DigestMismatch extends Error {
+  readonly code = 'digest_mismatch';
+  constructor(
+    readonly expected: string,
+    readonly actual: string,
+  ) {
+    super(`the content has digest ${actual}, not ${expected}: it was changed or cut on the way`);
+    this.name = 'DigestMismatch';
+  }
+}
+
+export class ArtifactTooLarge extends Error {
+  readonly code = 'artifact_too_large';
+  constructor(readonly maxBytes: number) {
+    super(`the content is larger than ${maxBytes} bytes: leave something out`);
+    this.name = 'ArtifactTooLarge';
+  }
+}

@@ -1,0 +1,191 @@
+import {
+  connect,
+  ErrorCode,
+  Events,
+  headers,
+  type Msg,
+  type NatsConnection,
+  NatsError,
+  type Subscription,
+} from 'nats';
+import { BusTimeout, BusUnavailable } from './errors';
+import type { BusSettings } from './settings';
+import { currentTrace, traceFrom, withTrace } from './trace';
+
+export interface Incoming {
+  readonly subject: string;
+  readonly data: Uint8Array;
+}
+
+export interface ServeOptions {
+  /** Every message goes to one member of the group; without a group to every subscriber. */
+  readonly queue?: string;
+  /** How many messages are worked on at once; the rest wait in order. */
+  readonly concurrency?: number;
+}
+
+/** Answers a request, or returns nothing for a message that wants no answer. */
+export type Handler = (message: Incoming) => Promise<Uint8Array | undefined>;
+
+export interface Bus {
+  readonly connected: boolean;
+  /** For what the bus does not cover: JetStream. */
+  readonly connection: NatsConnection;
+  /** Throws `BusUnavailable` when nobody took the request, `BusTimeout` when its outcome is not known. */
+  request(subject: string, data: Uint8Array, options: { timeoutMs: number }): Promise<Uint8Array>;
+  /** At most once: whoever publishes sends again from its own durable state. */
+  publish(subject: string, data: Uint8Array): void;
+  serve(subject: string, options: ServeOptions, handler: Handler): Service;
+  /** Lets work under way finish, then disconnects. */
+  close(): Promise<void>;
+}
+
+export interface Service {
+  /** Takes no further message and returns when those under way are done. */
+  stop(): Promise<void>;
+}
+
+/** A handler that throws answers nothing: the peer's timeout tells it that the outcome is not known. */
+export type OnFault = (fault: unknown, subject: string) => void;
+
+/**
+ * Waits for NATS at the start and reconnects for ever afterwards: a process outlives its server, and says
+ * through `connected` and `BusUnavailable` what it cannot do meanwhile.
+ */
+export async function connectBus(settings: BusSettings, onFault: OnFault): Promise<Bus> {
+  const connection = await connect({
+    servers: settings.url,
+    name: settings.name,
+    user: settings.user,
+    pass: settings.password,
+    inboxPrefix: settings.inboxPrefix,
+    maxReconnectAttempts: -1,
+    reconnectTimeWait: 250,
+    reconnectJitter: 100,
+    waitOnFirstConnect: true,
+    pingInterval: 5_000,
+    maxPingOut: 2,
+    ignoreAuthErrorAbort: true,
+  });
+  return new NatsBus(connection, onFault);
+}
+
+class NatsBus implements Bus {
+  connected = true;
+  private readonly services = new Set<NatsService>();
+
+  constructor(
+    readonly connection: NatsConnection,
+    private readonly onFault: OnFault,
+  ) {
+    void this.watch();
+  }
+
+  async request(
+    subject: string,
+    data: Uint8Array,
+    { timeoutMs }: { timeoutMs: number },
+  ): Promise<Uint8Array> {
+    // The client would buffer a request made while it is disconnected and send it much later.
+    if (!this.connected) throw new BusUnavailable(subject, 'not connected to NATS');
+    try {
+      const reply = await this.connection.request(subject, data, {
+        timeout: timeoutMs,
+        headers: traceHeaders(),
+      });
+      return reply.data;
+    } catch (error) {
+      throw translated(error, subject, timeoutMs);
+    }
+  }
+
+  publish(subject: string, data: Uint8Array): void {
+    if (!this.connected) return;
+    this.connection.publish(subject, data, { headers: traceHeaders() });
+  }
+
+  serve(subject: string, options: ServeOptions, handler: Handler): Service {
+    const subscription = this.connection.subscribe(subject, { queue: options.queue });
+    const service = new NatsService(subscription, options.concurrency ?? 64, handler, this.onFault);
+    this.services.add(service);
+    return service;
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.services].map((service) => service.stop()));
+    await this.connection.close();
+  }
+
+  private async watch(): Promise<void> {
+    for await (const status of this.connection.status()) {
+      if (status.type === Events.Disconnect) this.connected = false;
+      if (status.type === Events.Reconnect) this.connected = true;
+      if (status.type === Events.Error) this.onFault(new Error(`NATS: ${status.data}`), '');
+    }
+  }
+}
+
+class NatsService implements Service {
+  private readonly underWay = new Set<Promise<void>>();
+  private readonly loop: Promise<void>;
+
+  constructor(
+    private readonly subscription: Subscription,
+    private readonly concurrency: number,
+    private readonly handler: Handler,
+    private readonly onFault: OnFault,
+  ) {
+    this.loop = this.run();
+  }
+
+  async stop(): Promise<void> {
+    if (!this.subscription.isClosed()) this.subscription.unsubscribe();
+    await this.loop;
+    await Promise.all(this.underWay);
+  }
+
+  private async run(): Promise<void> {
+    for await (const message of this.subscription) {
+      const work = this.answer(message).finally(() => this.underWay.delete(work));
+      this.underWay.add(work);
+      if (this.underWay.size >= this.concurrency) await Promise.race(this.underWay);
+    }
+  }
+
+  private async answer(message: Msg): Promise<void> {
+    const trace = traceFrom(
+      message.headers?.get(requestIdHeader),
+      message.headers?.get(traceparentHeader),
+    );
+    try {
+      const reply = await withTrace(trace, () =>
+        this.handler({ subject: message.subject, data: message.data }),
+      );
+      if (reply !== undefined && message.reply) message.respond(reply);
+    } catch (fault) {
+      this.onFault(fault, message.subject);
+    }
+  }
+}
+
+const requestIdHeader = 'x-request-id';
+const traceparentHeader = 'traceparent';
+
+function traceHeaders() {
+  const trace = currentTrace();
+  if (!trace) return undefined;
+  const carried = headers();
+  carried.set(requestIdHeader, trace.requestId);
+  if (trace.traceparent) carried.set(traceparentHeader, trace.traceparent);
+  return carried;
+}
+
+function translated(error: unknown, subject: string, timeoutMs: number): Error {
+  if (!(error instanceof NatsError)) return error as Error;
+  if (error.code === ErrorCode.Timeout) return new BusTimeout(subject, timeoutMs, { cause: error });
+  if (error.code === ErrorCode.NoResponders) {
+    return new BusUnavailable(subject, 'no process listens', { cause: error });
+  }
+  // Cut off while the request was out: it may have arrived.
+  return new BusTimeout(subject, timeoutMs, { cause: error });
+}

@@ -1,0 +1,13 @@
+export {
+  type Bus,
+  connectBus,
+  type Handler,
+  type Incoming,
+  type OnFault,
+  type ServeOptions,
+  type Service,
+} from './bus';
+export { BusTimeout, BusUnavailable, MalformedMessage } from './errors';
+export { decodeJson, encodeJson } from './json';
+export { type BusSettings, busSettingsFrom, inboxPrefixOf } from './settings';
+export { currentTrace, type TraceContext, traceFrom, withTrace } from './trace';
