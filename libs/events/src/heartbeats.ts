@@ -1,0 +1,40 @@
+import { runnerId } from './ids';
+import { decimal, flag, integer, list, nullable, type Shaped, struct, text } from './shape';
+import { capability, provider, time } from './values';
+
+/** What a runner says about itself every few seconds. Never in a history: a hint for placement. */
+export const heartbeat = struct({
+  runnerId,
+  /** New at every start of the runner's process. */
+  incarnation: text(64, 1),
+  at: time,
+  draining: flag,
+  providers: list(
+    struct({
+      provider,
+      available: flag,
+      /** Why it is not available, in one line. */
+      reason: nullable(text(500)),
+      capabilities: list(capability, 16),
+      emulated: flag,
+    }),
+    16,
+  ),
+  capacity: struct({
+    sandboxes: integer(0),
+    maxSandboxes: integer(0),
+    freeMemoryMiB: integer(0),
+    freeDiskMiB: integer(0),
+    cpus: decimal(0, 65_536),
+    load: decimal(0, 1_000_000),
+  }),
+  /** Where the gateway dials the data plane. */
+  tunnel: nullable(struct({ url: text(512, 1), token: text(512, 1) })),
+});
+export type Heartbeat = Shaped<typeof heartbeat>;
+
+/** Takes a heartbeat off the wire; the name is the subject's. Throws `Malformed`. */
+export const parseHeartbeat = (value: unknown, runnerId: string): Heartbeat => ({
+  ...heartbeat(value, 'heartbeat'),
+  runnerId,
+});

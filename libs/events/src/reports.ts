@@ -1,0 +1,101 @@
+import { checkpointId, execId, instanceId, sessionId, signalId } from './ids';
+import {
+  flag,
+  integer,
+  list,
+  nullable,
+  oneOf,
+  type Shape,
+  type Shaped,
+  struct,
+  text,
+} from './shape';
+import {
+  base,
+  checkpoint,
+  epochNumber,
+  limit,
+  limitLevel,
+  lossEvidence,
+  manifest,
+  outcome,
+  portNumber,
+  sha256HexOrNull,
+  sizes,
+  stage,
+  time,
+  usage,
+} from './values';
+
+/** What runners say about their sandboxes. Output goes its own way: output.ts. */
+const reportData = {
+  /** From a pending sandbox, or from the runner that a sandbox was reassigned to. */
+  SandboxReady: struct({ base: nullable(base), restoredDigest: sha256HexOrNull }),
+  SandboxFailed: struct({ message: text(1000), retryable: flag }),
+  SandboxLost: struct({ evidence: lossEvidence }),
+  /** Destroyed, with everything it wrote acknowledged. */
+  SandboxReleased: struct({}),
+  SandboxSuspended: struct({}),
+  SuspendFailed: struct({ message: text(1000) }),
+  SandboxResumed: struct({}),
+  ResumeFailed: struct({ message: text(1000) }),
+  ExecStarted: struct({ execId, pid: nullable(integer(1)) }),
+  ExecExited: struct({ execId, outcome, sizes, usage: nullable(usage) }),
+  ExecSignalled: struct({ execId, signalId, delivered: flag }),
+  PortOpened: struct({ port: portNumber, address: text(64, 1), execId: nullable(execId) }),
+  PortClosed: struct({ port: portNumber }),
+  CheckpointTaken: struct({ checkpoint }),
+  CheckpointFailed: struct({ checkpointId, message: text(1000) }),
+  SetupDetected: struct({ manifests: list(manifest, 64), missingTools: list(text(64, 1), 64) }),
+  StageReached: struct({ stage, execId: nullable(execId) }),
+  LimitExceeded: struct({
+    limit,
+    level: limitLevel,
+    value: integer(0),
+    max: integer(0),
+    execId: nullable(execId),
+  }),
+  /** Processor use above the threshold. */
+  ActivityObserved: struct({ activity: oneOf('cpu', 'preview', 'stdin', 'files') }),
+};
+
+export type ReportType = keyof typeof reportData;
+
+interface ReportEnvelope {
+  readonly sessionId: string;
+  readonly epoch: number;
+  readonly instance: string;
+  /** When it happened, by the runner's clock. */
+  readonly at: number;
+  /** From the subject that it came on, never from the message. */
+  readonly runnerId: string;
+}
+
+type ReportOf<T extends ReportType> = ReportEnvelope & {
+  readonly type: T;
+  readonly data: Shaped<(typeof reportData)[T]>;
+};
+export type Report = { [T in ReportType]: ReportOf<T> }[ReportType];
+export type ReportNamed<T extends ReportType> = ReportOf<T>;
+
+/** A report as the runner sends it. */
+export type ReportMessage = { [T in ReportType]: Omit<ReportOf<T>, 'runnerId'> }[ReportType];
+
+const anything: Shape<unknown> = (value) => value;
+const envelopeShape = struct({
+  type: oneOf(...(Object.keys(reportData) as ReportType[])),
+  sessionId,
+  epoch: epochNumber,
+  instance: instanceId,
+  at: time,
+  data: anything,
+});
+
+export const REPORT_TYPES = Object.keys(reportData) as readonly ReportType[];
+
+/** Takes a report off the wire and puts the sender's name on it; throws `Malformed`. */
+export function parseReport(value: unknown, runnerId: string): Report {
+  const { data, ...rest } = envelopeShape(value, 'report');
+  const shape: Shape<object> = reportData[rest.type];
+  return { ...rest, runnerId, data: shape(data, `${rest.type} data`) } as Report;
+}
