@@ -1,0 +1,132 @@
+#ifndef VMUX_NS_COMMON_H
+#define VMUX_NS_COMMON_H
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+/* What the caller does next is told by the exit status: 2 fix the call, 3 this machine cannot do it, 4 try again. */
+enum { EXIT_USAGE = 2, EXIT_REFUSED = 3, EXIT_FAILED = 4 };
+
+enum { MAX_TREES = 16, MAX_LAYERS = 8, MAX_HIDE = 64, MAX_VIEWS = 8 };
+
+struct tree {
+  const char *target; /* absolute path in the sandbox; the first tree is "/" */
+  char *lowers[MAX_LAYERS];
+  int lower_fds[MAX_LAYERS];
+  int lower_count;
+};
+
+/* A host directory of which only the named entries are shown. */
+struct only {
+  const char *directory; /* below a tree's target, for instance /usr/local */
+  char *names[MAX_HIDE];
+  int name_count;
+};
+
+/* A cgroup directory of the sandbox, shown to it for reading. */
+struct view {
+  char target[64]; /* relative to the sandbox's root */
+  int fd;
+};
+
+struct spec {
+  const char *dir;
+  const char *name;
+  const char *hostname;
+  const char *supervisor;
+  const char *epoch;
+  const char *instance;
+  const char *disk_template;
+  const char *spool_template;
+  const char *cgroup_parent;
+  const char *resolver;
+  long uid_base;
+  long memory_mib;
+  long cpu_millis;
+  long pids;
+  struct tree trees[MAX_TREES];
+  int tree_count;
+  struct only onlys[MAX_TREES];
+  int only_count;
+  struct view views[MAX_VIEWS];
+  int view_count;
+};
+
+/* The error channel: in the launcher it is stderr, in the sandbox's first process a pipe to the launcher. */
+extern int error_fd;
+__attribute__((format(printf, 2, 3), noreturn)) void die(int status, const char *format, ...);
+__attribute__((format(printf, 1, 2), noreturn)) void fail(const char *format, ...); /* with strerror(errno) */
+/* Runs before an exit by die() or fail(). */
+extern void (*on_death)(void);
+
+int write_at(int dirfd, const char *path, const char *text);
+int write_path(const char *path, const char *text);
+ssize_t read_at(int dirfd, const char *path, char *buffer, size_t size);
+char *format_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
+long start_time_of(pid_t pid); /* in clock ticks since boot; -1 when there is no such live process */
+int remove_tree_at(int dirfd, const char *name);
+void sleep_ms(long ms);
+
+/* cgroup.c */
+void cgroup_create(const struct spec *spec);
+void cgroup_enter(const struct spec *spec, pid_t pid);
+void cgroup_open_views(struct spec *spec);
+void cgroup_kill(const char *parent, const char *name);
+int cgroup_remove(const char *parent, const char *name);
+
+/* image.c */
+int image_mount(const struct spec *spec, int dirfd, const char *image, const char *template_path);
+void image_wait_released(int dirfd);
+
+/* root.c */
+void layers_open(struct spec *spec, int userns);
+void root_enter(const struct spec *spec, int disk_mount);
+
+/* confine.c */
+void confine(void);
+
+/* commands */
+int command_create(struct spec *spec);
+int command_destroy(const struct spec *spec);
+int command_mask(const char *tree, const char *out);
+
+static inline int sys_open_tree(int fd, const char *path, unsigned flags) {
+  return (int)syscall(428, fd, path, flags);
+}
+static inline int sys_move_mount(int from, const char *from_path, int to, const char *to_path, unsigned flags) {
+  return (int)syscall(429, from, from_path, to, to_path, flags);
+}
+static inline int sys_fsopen(const char *type, unsigned flags) {
+  return (int)syscall(430, type, flags);
+}
+static inline int sys_fsconfig(int fd, unsigned command, const char *key, const void *value, int aux) {
+  return (int)syscall(431, fd, command, key, value, aux);
+}
+static inline int sys_fsmount(int fd, unsigned flags, unsigned attributes) {
+  return (int)syscall(432, fd, flags, attributes);
+}
+static inline int sys_mount_setattr(int fd, const char *path, unsigned flags, void *attributes, size_t size) {
+  return (int)syscall(442, fd, path, flags, attributes, size);
+}
+static inline int sys_pidfd_open(pid_t pid) {
+  return (int)syscall(434, pid, 0);
+}
+static inline int sys_pidfd_send_signal(int pidfd, int signal) {
+  return (int)syscall(424, pidfd, signal, NULL, 0);
+}
+static inline int sys_openat2(int fd, const char *path, void *how, size_t size) {
+  return (int)syscall(437, fd, path, how, size);
+}
+
+#endif

@@ -1,0 +1,112 @@
+/* vmux-ns: creates and destroys one sandbox out of Linux namespaces.
+     vmux-ns create  --dir=D --name=N --tree=/=LOWER[:LOWER…] …   prints "<pid> <start time>"
+     vmux-ns destroy --dir=D --name=N
+     vmux-ns mask    --tree=DIR --out=DIR                         prints how many files it hides */
+#include "common.h"
+
+static long number(const char *text, const char *name, long least, long most) {
+  char *end;
+  errno = 0;
+  long value = strtol(text, &end, 10);
+  if (errno || !*text || *end || value < least || value > most)
+    die(EXIT_USAGE, "--%s takes a whole number from %ld to %ld", name, least, most);
+  return value;
+}
+
+/* Splits "target=a:b" into the target and its parts. */
+static int split(char *text, const char *option, const char **target, char **parts, int most) {
+  char *equals = strchr(text, '=');
+  if (text[0] != '/' || !equals) die(EXIT_USAGE, "--%s takes /TARGET=PART[:PART…]", option);
+  *equals = 0;
+  *target = text;
+  int count = 0;
+  for (char *part = strtok(equals + 1, ":"); part; part = strtok(NULL, ":")) {
+    if (count == most) die(EXIT_USAGE, "--%s=%s has too many parts", option, text);
+    parts[count++] = part;
+  }
+  if (!count) die(EXIT_USAGE, "--%s=%s has no parts", option, text);
+  return count;
+}
+
+static const char *value_of(char *argument, const char *name) {
+  size_t length = strlen(name);
+  return !strncmp(argument, "--", 2) && !strncmp(argument + 2, name, length) && argument[2 + length] == '='
+             ? argument + 3 + length
+             : NULL;
+}
+
+static bool plain_name(const char *text) {
+  return text && *text && strlen(text) <= 63 && strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-") == strlen(text);
+}
+
+static void parse(int argc, char **argv, struct spec *spec) {
+  const struct {
+    const char *name;
+    const char **into;
+  } texts[] = {{"dir", &spec->dir},
+               {"name", &spec->name},
+               {"hostname", &spec->hostname},
+               {"supervisor", &spec->supervisor},
+               {"epoch", &spec->epoch},
+               {"instance", &spec->instance},
+               {"disk-template", &spec->disk_template},
+               {"spool-template", &spec->spool_template},
+               {"cgroup-parent", &spec->cgroup_parent},
+               {"resolver", &spec->resolver}};
+  const struct {
+    const char *name;
+    long *into;
+    long least, most;
+  } numbers[] = {{"uid-base", &spec->uid_base, 65536, 4294901760},
+                 {"memory-mib", &spec->memory_mib, 16, 1 << 24},
+                 {"cpu-millis", &spec->cpu_millis, 10, 1 << 20},
+                 {"pids", &spec->pids, 4, 1 << 22}};
+  for (int i = 2; i < argc; i++) {
+    bool known = false;
+    const char *value;
+    for (size_t j = 0; j < sizeof texts / sizeof *texts; j++)
+      if ((value = value_of(argv[i], texts[j].name))) *texts[j].into = value, known = true;
+    for (size_t j = 0; j < sizeof numbers / sizeof *numbers; j++)
+      if ((value = value_of(argv[i], numbers[j].name)))
+        *numbers[j].into = number(value, numbers[j].name, numbers[j].least, numbers[j].most), known = true;
+    if ((value = value_of(argv[i], "tree"))) {
+      if (spec->tree_count == MAX_TREES) die(EXIT_USAGE, "too many trees");
+      struct tree *tree = &spec->trees[spec->tree_count++];
+      tree->lower_count = split((char *)value, "tree", &tree->target, tree->lowers, MAX_LAYERS);
+      known = true;
+    }
+    if ((value = value_of(argv[i], "only"))) {
+      if (spec->only_count == MAX_TREES) die(EXIT_USAGE, "too many --only");
+      struct only *only = &spec->onlys[spec->only_count++];
+      only->name_count = split((char *)value, "only", &only->directory, only->names, MAX_HIDE);
+      known = true;
+    }
+    if (!known) die(EXIT_USAGE, "unknown option %s", argv[i]);
+  }
+}
+
+int main(int argc, char **argv) {
+  static struct spec spec = {.cgroup_parent = "vmux", .resolver = ""};
+  const char *command = argc > 1 ? argv[1] : "";
+  /* Whatever the caller left open stays out of the sandbox. */
+  syscall(436 /* close_range */, 3U, ~0U, 0);
+  if (!strcmp(command, "mask")) {
+    const char *tree = argc == 4 ? value_of(argv[2], "tree") : NULL, *out = argc == 4 ? value_of(argv[3], "out") : NULL;
+    if (!tree || !out) die(EXIT_USAGE, "usage: vmux-ns mask --tree=DIR --out=DIR");
+    return command_mask(tree, out);
+  }
+  if (strcmp(command, "create") && strcmp(command, "destroy")) die(EXIT_USAGE, "usage: vmux-ns create|destroy|mask …");
+  parse(argc, argv, &spec);
+  if (!spec.dir || spec.dir[0] != '/') die(EXIT_USAGE, "--dir must be an absolute path");
+  if (!plain_name(spec.name) || !plain_name(spec.cgroup_parent))
+    die(EXIT_USAGE, "--name and --cgroup-parent take lower-case letters, digits and hyphens");
+  if (geteuid() != 0) die(EXIT_REFUSED, "namespaces with mapped ids need root");
+  if (!strcmp(command, "destroy")) return command_destroy(&spec);
+  if (!plain_name(spec.hostname)) die(EXIT_USAGE, "--hostname takes lower-case letters, digits and hyphens");
+  if (!spec.supervisor || !spec.epoch || !spec.instance || !spec.disk_template || !spec.spool_template)
+    die(EXIT_USAGE, "--supervisor, --epoch, --instance, --disk-template and --spool-template are required");
+  if (!spec.uid_base || !spec.memory_mib || !spec.cpu_millis || !spec.pids)
+    die(EXIT_USAGE, "--uid-base, --memory-mib, --cpu-millis and --pids are required");
+  if (!spec.tree_count || strcmp(spec.trees[0].target, "/")) die(EXIT_USAGE, "the first --tree is the root");
+  return command_create(&spec);
+}
