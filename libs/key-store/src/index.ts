@@ -1,0 +1,2 @@
+export { KeyDirectory } from './directory';
+export { KeyDestroyed, type KeyStore, SealBroken } from './port';
