@@ -1,4 +1,5 @@
 export { releaseAll, releaseLater, temporaryDirectory, whenThisProcessDies } from './cleanup';
+export { type DockerEngine, noDockerEngineBecause, startDockerEngine } from './docker-engine';
 export {
   type EventStoreOptions,
   type EventStoreServer,
