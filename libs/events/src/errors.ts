@@ -4,6 +4,7 @@ export type RefusalCode =
   | 'invalid_name'
   | 'reserved_name'
   | 'name_taken'
+  | 'id_taken'
   | 'key_reused'
   // about sessions
   | 'session_not_found'

@@ -32,7 +32,8 @@ export interface SessionFacts {
   };
   SessionStopped: At & { cause: StopCause };
   SessionFailed: At & { message: string };
-  SessionDeleted: At & { sessionId: string; owner: string };
+  /** All that is left of a deleted session: whose it was, and the key that must not create it again. */
+  SessionDeleted: At & { sessionId: string; owner: string; createdBy: string | null };
   StopRequested: At & { cause: StopCause; graceMs: number; thenDelete: boolean };
   ActivityObserved: At & { activity: ActivityKind };
 

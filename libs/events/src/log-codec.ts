@@ -6,7 +6,9 @@ import { sizes, stream, time } from './values';
 
 const offset = integer(0);
 
-const chunkMetadata = struct({ execId, stream, offset, sessionOffset: offset, at: time });
+const issued = integer(0);
+
+const chunkMetadata = struct({ execId, stream, offset, sessionOffset: offset, at: time, issued });
 
 const shapes = {
   LogMark: struct({
@@ -15,7 +17,7 @@ const shapes = {
     instance: text(128),
     closed: flag,
     sessionOffset: offset,
-    streams: dictionary(execId, struct({ next: sizes, resizes: integer(0) }), 100_000),
+    streams: dictionary(execId, struct({ next: sizes, resizes: integer(0), issued }), 100_000),
     segments: list(struct({ revision: integer(0), sessionOffset: offset }), 64),
     firstOffset: offset,
     at: time,
@@ -28,6 +30,7 @@ const shapes = {
     sessionOffset: offset,
     reason: text(200),
     at: time,
+    issued,
   }),
   LogTruncated: struct({
     revision: integer(0),
@@ -43,6 +46,7 @@ const shapes = {
     cols: integer(1, 65_535),
     rows: integer(1, 65_535),
     at: time,
+    issued,
   }),
 } satisfies Record<Exclude<LogEvent['type'], 'LogChunk'>, Shape<object>>;
 

@@ -19,6 +19,8 @@ export interface LogChunkMetadata {
   readonly sessionOffset: number;
   /** The supervisor's time. */
   readonly at: number;
+  /** Revision of the exec's `ExecIssued` in the session's stream. */
+  readonly issued: number;
 }
 
 export interface LogChunk extends LogChunkMetadata {
@@ -31,6 +33,7 @@ export interface StreamCursor {
   readonly next: Sizes;
   /** How many terminal resizes are recorded. */
   readonly resizes: number;
+  readonly issued: number;
 }
 
 /**
@@ -66,6 +69,7 @@ export interface LogGap {
   readonly sessionOffset: number;
   readonly reason: string;
   readonly at: number;
+  readonly issued: number;
 }
 
 /** Everything before `revision` is dropped to keep the budget; `revision` is a `LogMark`. */
@@ -88,6 +92,7 @@ export interface TerminalResized {
   readonly cols: number;
   readonly rows: number;
   readonly at: number;
+  readonly issued: number;
 }
 
 export type LogEvent = LogChunk | LogMark | LogGap | LogTruncated | TerminalResized;

@@ -39,9 +39,9 @@ const orderData = <Env>(env: Shape<Env>) => ({
   /** Answered by SandboxReleased, once all output is acknowledged; `drain: false` throws output away. */
   DestroySandbox: struct({ graceMs: integer(0), drain: flag }),
   /** Answered by SandboxSuspended or SuspendFailed. */
-  SuspendSandbox: struct({}),
+  SuspendSandbox: struct({ request: integer(0) }),
   /** Also thaws what a checkpoint held; answered by SandboxResumed or ResumeFailed. */
-  ResumeSandbox: struct({}),
+  ResumeSandbox: struct({ request: integer(0) }),
   /** Answered by CheckpointTaken or CheckpointFailed; with `hold` it stays frozen and drained. */
   TakeCheckpoint: struct({ checkpointId, hold: flag }),
 });

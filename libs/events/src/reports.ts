@@ -35,13 +35,15 @@ const reportData = {
   SandboxLost: struct({ evidence: lossEvidence }),
   /** Destroyed, with everything it wrote acknowledged. */
   SandboxReleased: struct({}),
-  SandboxSuspended: struct({}),
-  SuspendFailed: struct({ message: text(1000) }),
-  SandboxResumed: struct({}),
-  ResumeFailed: struct({ message: text(1000) }),
+  /** `request` is the order's: a late answer to an earlier request is recognised. */
+  SandboxSuspended: struct({ request: integer(0) }),
+  SuspendFailed: struct({ request: integer(0), message: text(1000) }),
+  SandboxResumed: struct({ request: integer(0) }),
+  ResumeFailed: struct({ request: integer(0), message: text(1000) }),
   ExecStarted: struct({ execId, pid: nullable(integer(1)) }),
   ExecExited: struct({ execId, outcome, sizes, usage: nullable(usage) }),
   ExecSignalled: struct({ execId, signalId, delivered: flag }),
+  /** `at` grows with every change of the same port. */
   PortOpened: struct({ port: portNumber, address: text(64, 1), execId: nullable(execId) }),
   PortClosed: struct({ port: portNumber }),
   CheckpointTaken: struct({ checkpoint }),
@@ -65,7 +67,7 @@ interface ReportEnvelope {
   readonly sessionId: string;
   readonly epoch: number;
   readonly instance: string;
-  /** When it happened, by the runner's clock. */
+  /** When it happened, by the runner's clock but never later than it was received. */
   readonly at: number;
   /** From the subject that it came on, never from the message. */
   readonly runnerId: string;
@@ -93,9 +95,17 @@ const envelopeShape = struct({
 
 export const REPORT_TYPES = Object.keys(reportData) as readonly ReportType[];
 
-/** Takes a report off the wire and puts the sender's name on it; throws `Malformed`. */
-export function parseReport(value: unknown, runnerId: string): Report {
-  const { data, ...rest } = envelopeShape(value, 'report');
+/**
+ * Takes a report off the wire and puts the sender's name on it; throws `Malformed`. A runner's clock that
+ * is ahead must not push a session's deadlines into the future, so `at` is at most `receivedAt`.
+ */
+export function parseReport(value: unknown, runnerId: string, receivedAt: number): Report {
+  const { data, at, ...rest } = envelopeShape(value, 'report');
   const shape: Shape<object> = reportData[rest.type];
-  return { ...rest, runnerId, data: shape(data, `${rest.type} data`) } as Report;
+  return {
+    ...rest,
+    at: Math.min(at, receivedAt),
+    runnerId,
+    data: shape(data, `${rest.type} data`),
+  } as Report;
 }

@@ -55,6 +55,7 @@ describe('A stored log event', () => {
       offset: 3,
       sessionOffset: 9,
       at: 1,
+      issued: 4,
       bytes: Buffer.from([0, 255, 10]),
     },
     {
@@ -63,7 +64,7 @@ describe('A stored log event', () => {
       instance: 'i-1',
       closed: false,
       sessionOffset: 12,
-      streams: { e000000000001: { next: { stdout: 6, stderr: 0, pty: 0 }, resizes: 0 } },
+      streams: { e000000000001: { next: { stdout: 6, stderr: 0, pty: 0 }, resizes: 0, issued: 4 } },
       segments: [{ revision: 0, sessionOffset: 0 }],
       firstOffset: 0,
       at: 1,

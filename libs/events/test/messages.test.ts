@@ -51,7 +51,7 @@ describe('What comes off the wire', () => {
     const parsers = [
       parseCommand,
       parseOrder,
-      (value: unknown) => parseReport(value, 'local-1'),
+      (value: unknown) => parseReport(value, 'local-1', 0),
       (value: unknown) => parseHeartbeat(value, 'local-1'),
     ];
     fc.assert(
@@ -73,8 +73,16 @@ describe('What comes off the wire', () => {
         data: { port: 80 },
       },
       parseReportSubject('vmux.reports.local-1.control').runnerId,
+      5,
     );
     expect(report.runnerId).toBe('local-1');
+  });
+
+  it('is not reported from the future', () => {
+    const sent = { type: 'PortClosed', sessionId: 'web-0a1b', epoch: 1, instance: 'i-1' };
+    const at = (time: number) =>
+      parseReport({ ...sent, at: time, data: { port: 80 } }, 'local-1', 5).at;
+    expect([at(4), at(6)]).toEqual([4, 5]);
   });
 
   it.each(['vmux.reports.a.b.control', 'vmux.reports.A.control', 'vmux.orders.a.control', ''])(
