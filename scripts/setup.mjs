@@ -11,12 +11,21 @@ export const root = resolve(dirname(fileURLToPath(import.meta.url)), '..');
 
 /** What each program is called where. */
 const systemPrograms = {
-  'nats-server': { apt: 'nats-server', brew: 'nats-server' },
-  'redis-server': { apt: 'redis-server', brew: 'redis' },
-  openssl: { apt: 'openssl', brew: 'openssl' },
-  cc: { apt: 'gcc', brew: 'gcc', also: ['libc6-dev'] },
-  make: { apt: 'make', brew: 'make' },
+  'nats-server': { apt: ['nats-server'], brew: ['nats-server'] },
+  'redis-server': { apt: ['redis-server'], brew: ['redis'] },
+  openssl: { apt: ['openssl'], brew: ['openssl'] },
+  cc: { apt: ['gcc', 'libc6-dev'], brew: ['gcc'] },
+  make: { apt: ['make'], brew: ['make'] },
+  dockerd: { apt: ['docker.io', 'iptables'] },
+  debootstrap: { apt: ['debootstrap'] },
+  ip: { apt: ['iproute2'] },
 };
+
+/** Without these, the tests that start a Docker engine are skipped and say so. */
+const optionalPrograms = ['dockerd', 'debootstrap', 'ip'];
+const neededPrograms = Object.keys(systemPrograms).filter(
+  (name) => !optionalPrograms.includes(name),
+);
 
 export function ensurePackages() {
   const lock = createHash('sha256')
@@ -29,15 +38,33 @@ export function ensurePackages() {
   writeFileSync(stamp, lock);
 }
 
-export function ensureSystem(programs = Object.keys(systemPrograms)) {
+export function ensureSystem(programs = neededPrograms) {
   const missing = programs.filter((program) => !onPath(program));
   if (missing.length === 0) return;
-  const packages = (manager) =>
-    missing.flatMap((p) => [systemPrograms[p][manager], ...(systemPrograms[p].also ?? [])]);
+  if (install(missing)) return;
+  fail(
+    `missing on this machine: ${missing.join(', ')}\n` +
+      `  Debian, Ubuntu: sudo apt-get install ${packagesOf(missing, 'apt').join(' ')}\n` +
+      `  macOS:          brew install ${packagesOf(missing, 'brew').join(' ')}`,
+  );
+}
+
+/** Installs what more tests can run with, where that needs no question. */
+export function ensureOptional() {
+  const missing = optionalPrograms.filter((program) => !onPath(program));
+  if (process.platform === 'linux' && missing.length > 0) install(missing);
+}
+
+const packagesOf = (programs, manager) =>
+  programs.flatMap((name) => systemPrograms[name][manager] ?? []);
+
+/** False where nothing may be installed. */
+function install(missing) {
   if (onPath('apt-get') && mayInstall()) {
-    say(`installing ${packages('apt').join(', ')} with apt-get`);
+    const packages = packagesOf(missing, 'apt');
+    say(`installing ${packages.join(', ')} with apt-get`);
     const elevate = process.getuid() === 0 ? [] : ['sudo', '-n'];
-    // No service is started or enabled: the project starts its own servers on free ports.
+    // RUNLEVEL keeps the packages' services from being started: the project starts its own, on free ports.
     const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive', RUNLEVEL: '1' };
     run(...command([...elevate, 'apt-get', 'update', '-qq']), { env });
     run(
@@ -48,22 +75,19 @@ export function ensureSystem(programs = Object.keys(systemPrograms)) {
         '-y',
         '-qq',
         '--no-install-recommends',
-        ...packages('apt'),
+        ...packages,
       ]),
       { env },
     );
-    return;
+    return true;
   }
-  if (onPath('brew')) {
-    say(`installing ${packages('brew').join(', ')} with brew`);
-    run('brew', ['install', '--quiet', ...packages('brew')]);
-    return;
+  const packages = packagesOf(missing, 'brew');
+  if (onPath('brew') && packages.length > 0) {
+    say(`installing ${packages.join(', ')} with brew`);
+    run('brew', ['install', '--quiet', ...packages]);
+    return true;
   }
-  fail(
-    `missing on this machine: ${missing.join(', ')}\n` +
-      `  Debian, Ubuntu: sudo apt-get install ${packages('apt').join(' ')}\n` +
-      `  macOS:          brew install ${packages('brew').join(' ')}`,
-  );
+  return false;
 }
 
 export function run(program, args, options = {}) {

@@ -3,10 +3,11 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { ensurePackages, ensureSystem, root } from './setup.mjs';
+import { ensureOptional, ensurePackages, ensureSystem, root } from './setup.mjs';
 
 ensurePackages();
 ensureSystem();
+ensureOptional();
 const scratch = mkdtempSync(join(tmpdir(), 'vmux-test-'));
 const countsFile = join(scratch, 'counts.json');
 const jest = spawnSync(
