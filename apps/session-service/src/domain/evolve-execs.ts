@@ -1,0 +1,71 @@
+import type { Sizes } from '@vmux/events';
+import { active, type Effects } from './effects';
+import { type Existing, MAX_ENDED_EXECS, MAX_OPEN_EXECS, type OpenExec } from './state';
+
+export const execEffects: Effects<
+  | 'ExecIssued'
+  | 'ExecDispatched'
+  | 'ExecStarted'
+  | 'ExecExited'
+  | 'ExecOutcomeUnknown'
+  | 'ExecCancelRequested'
+  | 'ExecSignalRequested'
+  | 'ExecSignalled'
+> = {
+  ExecIssued: (session, { execId, epoch, spec, follows, at }, issued) => ({
+    ...active(session, at),
+    wakeFailed: false,
+    fallenServices: session.fallenServices.filter((service) => service.execId !== follows),
+    execs: {
+      ...session.execs,
+      [execId]: {
+        execId,
+        issued,
+        spec,
+        epoch,
+        startedAt: null,
+        cancel: null,
+        signals: [],
+        noted: {},
+      },
+    },
+  }),
+  ExecDispatched: (session, { execId, epoch }) => withExec(session, execId, () => ({ epoch })),
+  ExecStarted: (session, { execId, at }) => withExec(session, execId, () => ({ startedAt: at })),
+  ExecExited: (session, { execId, sizes, at }) => active(ended(session, execId, sizes), at),
+  ExecOutcomeUnknown: (session, { execId, sizes }) => {
+    const exec = session.execs[execId];
+    const next = ended(session, execId, sizes);
+    if (!exec?.spec.service?.restart) return next;
+    const fallenServices = [...next.fallenServices, { execId, spec: exec.spec }];
+    return { ...next, fallenServices: fallenServices.slice(-MAX_OPEN_EXECS) };
+  },
+  ExecCancelRequested: (session, { execId, graceMs }) =>
+    withExec(session, execId, () => ({ cancel: { graceMs } })),
+  ExecSignalRequested: (session, { execId, signalId, signal }) =>
+    withExec(session, execId, ({ signals }) => ({ signals: [...signals, { signalId, signal }] })),
+  ExecSignalled: (session, { execId, signalId }) =>
+    withExec(session, execId, ({ signals }) => ({
+      signals: signals.filter((each) => each.signalId !== signalId),
+    })),
+};
+
+function withExec(
+  session: Existing,
+  execId: string,
+  change: (exec: OpenExec) => Partial<OpenExec>,
+): Existing {
+  const exec = session.execs[execId];
+  if (!exec) return session;
+  return { ...session, execs: { ...session.execs, [execId]: { ...exec, ...change(exec) } } };
+}
+
+function ended(session: Existing, execId: string, sizes: Sizes): Existing {
+  const { [execId]: exec, ...execs } = session.execs;
+  if (!exec) return session;
+  return {
+    ...session,
+    execs,
+    ended: [...session.ended, { execId, sizes }].slice(-MAX_ENDED_EXECS),
+  };
+}

@@ -1,0 +1,155 @@
+import type { LossEvidence } from '@vmux/events';
+import { type Effects, retire } from './effects';
+import type { Existing, Operation } from './state';
+
+export const sandboxEffects: Effects<
+  | 'SandboxRequested'
+  | 'SandboxStarted'
+  | 'SandboxFailed'
+  | 'SandboxLost'
+  | 'SandboxReleased'
+  | 'RunnerReassigned'
+  | 'SandboxAdopted'
+  | 'SuspendRequested'
+  | 'SandboxSuspended'
+  | 'SuspendFailed'
+  | 'ResumeRequested'
+  | 'SandboxResumed'
+  | 'ResumeFailed'
+  | 'ReleaseRequested'
+  | 'RehydrateRequested'
+  | 'RestoreFailed'
+> = {
+  SandboxRequested: (session, { at: _, ...pending }) => ({
+    ...session,
+    lastEpoch: Math.max(session.lastEpoch, pending.epoch),
+    pending,
+    operation: startedOnce(session.operation),
+  }),
+
+  SandboxStarted: (session, { epoch, instance, runnerId, base, at }) => {
+    const { pending } = session;
+    if (pending?.epoch !== epoch) return session;
+    const { provider, capabilities } = pending;
+    const kind = session.operation?.kind;
+    return {
+      ...(session.current ? retire(session, session.current) : session),
+      status: 'running',
+      current: {
+        epoch,
+        instance,
+        runnerId,
+        provider,
+        capabilities,
+        base,
+        startedAt: at,
+        frozen: false,
+        adopting: false,
+      },
+      pending: null,
+      operation: kind === 'create' || kind === 'rehydrate' ? null : session.operation,
+      provider,
+      wakeFailed: false,
+      ports: {},
+      noted: {},
+      firstStartedAt: session.firstStartedAt ?? at,
+      lastActivityAt: Math.max(session.lastActivityAt, at),
+    };
+  },
+
+  SandboxFailed: (session, { epoch }) =>
+    session.pending?.epoch === epoch ? { ...session, pending: null } : session,
+
+  SandboxLost: (session, { epoch, evidence }) => {
+    const { current } = session;
+    if (current?.epoch !== epoch) return session;
+    const left = mayStillRun(evidence) ? retire(session, current) : session;
+    const emptied = { ...left, current: null, ports: {}, noted: {} };
+    if (emptied.status === 'stopping' && session.stop)
+      return { ...emptied, status: 'stopping', stop: session.stop };
+    return { ...emptied, status: 'lost', operation: survivingLoss(session.operation) };
+  },
+
+  SandboxReleased: (session, { epoch }) => {
+    if (session.current?.epoch !== epoch)
+      return { ...session, retired: session.retired.filter((each) => each.epoch !== epoch) };
+    const emptied = { ...session, current: null, operation: null, ports: {}, noted: {} };
+    if (session.stop) return { ...emptied, status: 'stopping', stop: session.stop };
+    return { ...emptied, status: 'released' };
+  },
+
+  RunnerReassigned: (session, { epoch, to }) =>
+    withCurrent(session, epoch, { runnerId: to, adopting: true }),
+  SandboxAdopted: (session, { epoch }) => withCurrent(session, epoch, { adopting: false }),
+
+  SuspendRequested: (session, _, request) => ({
+    ...session,
+    operation: { kind: 'suspend', request },
+  }),
+  SandboxSuspended: (session) => {
+    const { current } = session;
+    return current ? { ...session, status: 'suspended', current, operation: null } : session;
+  },
+  SuspendFailed: (session, { at }) => ({
+    ...session,
+    operation: null,
+    lastActivityAt: Math.max(session.lastActivityAt, at),
+  }),
+
+  ResumeRequested: (session, { cause }, request) => ({
+    ...session,
+    wakeFailed: false,
+    operation: { kind: 'resume', request, cause },
+  }),
+  SandboxResumed: (session, { at }) => {
+    const { current } = session;
+    if (!current) return session;
+    return {
+      ...session,
+      status: 'running',
+      current: { ...current, frozen: false },
+      operation: null,
+      wakeFailed: false,
+      lastActivityAt: Math.max(session.lastActivityAt, at),
+    };
+  },
+  ResumeFailed: (session) => ({ ...session, operation: null, wakeFailed: true }),
+
+  ReleaseRequested: (session, { checkpointId }) => ({
+    ...session,
+    operation: { kind: 'release', checkpointId, taken: false },
+  }),
+
+  RehydrateRequested: (session, { checkpointId, provider, allowBaseChange }) => ({
+    ...session,
+    wakeFailed: false,
+    operation: { kind: 'rehydrate', checkpointId, provider, allowBaseChange, starts: 0 },
+  }),
+  RestoreFailed: (session) => ({
+    ...session,
+    pending: null,
+    operation: null,
+    wakeFailed: session.operation?.kind === 'rehydrate',
+  }),
+};
+
+const mayStillRun = (evidence: LossEvidence): boolean =>
+  evidence.kind !== 'probe' && evidence.kind !== 'different_instance';
+
+const startedOnce = (operation: Operation | null): Operation | null =>
+  operation && 'starts' in operation ? { ...operation, starts: operation.starts + 1 } : operation;
+
+/** What goes on without the sandbox that was lost: a restore into the next one. */
+const survivingLoss = (operation: Operation | null): Operation | null => {
+  if (operation?.kind === 'rollback' || operation?.kind === 'rehydrate') return operation;
+  return operation?.kind === 'move' && operation.taken ? operation : null;
+};
+
+const withCurrent = (
+  session: Existing,
+  epoch: number,
+  change: { readonly runnerId?: string; readonly adopting?: boolean },
+): Existing =>
+  session.current?.epoch === epoch
+    ? ({ ...session, current: { ...session.current, ...change } } as Existing)
+    : session;
