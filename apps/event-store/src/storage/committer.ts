@@ -1,0 +1,143 @@
+import type { WalSync } from './durability';
+import type { HighWaterMark } from './high-water-mark';
+import type { EventReader } from './reader';
+import { type Database, isDiskFull, isFailedSync } from './sqlite';
+import type { CommittedEvent, WriteRequest, WriteResult, Writer } from './writer';
+
+export type Outcome =
+  | WriteResult
+  | { readonly kind: 'deadline_exceeded' }
+  | { readonly kind: 'no_space' }
+  | { readonly kind: 'failed'; readonly reason: string };
+
+export interface Submission {
+  readonly request: WriteRequest;
+  readonly bytes: number;
+  /** Milliseconds since the epoch. Not begun by then, the write is not done at all. */
+  readonly deadlineMs: number;
+  done(outcome: Outcome): void;
+}
+
+export interface CommitterEvents {
+  /** Once the events are durable, before their appends are acknowledged. */
+  published(events: readonly CommittedEvent[]): void;
+  /** Nothing may be acknowledged any more: end the process. */
+  fatal(error: unknown): void;
+  /** Between two groups, while nothing is being written and no snapshot is pinned. */
+  idle(): Promise<void> | undefined;
+  committed(group: { writes: number; events: number; seconds: number }): void;
+  refused(error: unknown): void;
+}
+
+const GROUP_WRITES = 1024;
+const GROUP_BYTES = 8 * 1024 * 1024;
+
+/**
+ * Group commit: one transaction and one sync for everything that arrived while the previous group was
+ * being synced. No timer: an append that finds the committer idle starts at the end of the current turn
+ * of the event loop.
+ */
+export class Committer {
+  private queue: Submission[] = [];
+  private running = false;
+  private waiting: (() => void)[] = [];
+  queuedBytes = 0;
+
+  constructor(
+    private readonly database: Database,
+    private readonly writer: Writer,
+    private readonly reader: EventReader,
+    private readonly wal: WalSync,
+    private readonly mark: HighWaterMark,
+    private readonly events: CommitterEvents,
+  ) {}
+
+  submit(submission: Submission): void {
+    this.queue.push(submission);
+    this.queuedBytes += submission.bytes;
+    this.wake();
+  }
+
+  /** Runs `idle` even when nothing is being appended. */
+  wake(): void {
+    if (this.running) return;
+    this.running = true;
+    setImmediate(() => this.run().catch((error) => this.events.fatal(error)));
+  }
+
+  /** Resolves when everything submitted so far has been answered. */
+  drained(): Promise<void> {
+    return this.running ? new Promise((resolve) => this.waiting.push(resolve)) : Promise.resolve();
+  }
+
+  private async run(): Promise<void> {
+    do {
+      const group = this.takeGroup();
+      if (group.length > 0) await this.commit(group);
+      await this.events.idle();
+    } while (this.queue.length > 0);
+    this.running = false;
+    for (const resolve of this.waiting.splice(0)) resolve();
+  }
+
+  private takeGroup(): Submission[] {
+    let bytes = 0;
+    let count = 0;
+    while (count < this.queue.length && count < GROUP_WRITES && bytes < GROUP_BYTES) {
+      bytes += this.queue[count++]?.bytes ?? 0;
+    }
+    this.queuedBytes -= bytes;
+    return this.queue.splice(0, count);
+  }
+
+  private async commit(group: readonly Submission[]): Promise<void> {
+    const started = performance.now();
+    this.reader.pin();
+    try {
+      const outcomes = this.transact(group);
+      const events = this.writer.takeWritten();
+      const last = events.at(-1);
+      if (last) {
+        await this.wal.sync();
+        this.mark.write(last.position);
+      }
+      this.reader.unpin();
+      if (last) this.events.published(events);
+      group.forEach((submission, at) => {
+        submission.done(outcomes[at] ?? { kind: 'failed', reason: 'not decided' });
+      });
+      const seconds = (performance.now() - started) / 1000;
+      this.events.committed({ writes: group.length, events: events.length, seconds });
+    } catch (error) {
+      this.events.fatal(error);
+      throw error;
+    }
+  }
+
+  /** All of the group in one transaction; when it cannot be stored, none of it is. */
+  private transact(group: readonly Submission[]): Outcome[] {
+    try {
+      this.database.exec('BEGIN IMMEDIATE');
+      const now = Date.now();
+      const outcomes = group.map(({ request, deadlineMs }) =>
+        deadlineMs <= now ? ({ kind: 'deadline_exceeded' } as const) : this.writer.write(request),
+      );
+      this.database.exec('COMMIT');
+      return outcomes;
+    } catch (error) {
+      if (isFailedSync(error)) throw error;
+      this.rollback();
+      this.events.refused(error);
+      const outcome: Outcome = isDiskFull(error)
+        ? { kind: 'no_space' }
+        : { kind: 'failed', reason: error instanceof Error ? error.message : String(error) };
+      return group.map(() => outcome);
+    }
+  }
+
+  private rollback(): void {
+    // SQLite itself rolls back on some errors, a full disk among them.
+    if (this.database.inTransaction()) this.database.exec('ROLLBACK');
+    this.writer.reset();
+  }
+}

@@ -1,0 +1,42 @@
+import { closeSync, fdatasync, fsyncSync, openSync } from 'node:fs';
+import { walFile } from './schema';
+
+/**
+ * How acknowledged comes to mean durable without blocking the event loop:
+ *
+ * 1. A group of appends is one transaction. In WAL mode with synchronous=NORMAL its COMMIT appends to
+ *    events.db-wal and syncs nothing.
+ * 2. `fdatasync` of events.db-wal runs in the thread pool. The WAL's frames carry checksums chained from
+ *    its header, so once it returns, recovery finds the transaction.
+ * 3. The high-water mark is written, then the group is published and acknowledged.
+ *
+ * The checkpoint that moves the WAL into events.db keeps this safe by SQLite's own order at NORMAL: sync
+ * the WAL, write the pages to events.db, sync events.db, and only then may the WAL be overwritten from its
+ * start; the new header is synced before frames follow it. So at no time is an acknowledged transaction
+ * only in unsynced pages.
+ *
+ * A failed fsync leaves unknown what the kernel kept and a second try may report success for lost pages:
+ * the process ends, and a restart recovers what the disk really has.
+ */
+export class WalSync {
+  private readonly fd: number;
+
+  /** The WAL exists once the database has been read or written in WAL mode. */
+  constructor(directory: string) {
+    // SQLite takes no locks on the WAL file itself, so closing this descriptor releases none.
+    this.fd = openSync(walFile(directory), 'r+');
+    const directoryFd = openSync(directory, 'r');
+    fsyncSync(directoryFd);
+    closeSync(directoryFd);
+  }
+
+  sync(): Promise<void> {
+    return new Promise((resolve, reject) =>
+      fdatasync(this.fd, (error) => (error ? reject(error) : resolve())),
+    );
+  }
+
+  close(): void {
+    closeSync(this.fd);
+  }
+}
