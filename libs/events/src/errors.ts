@@ -35,6 +35,7 @@ export type RefusalCode =
   | 'log_closed'
   | 'log_full'
   | 'output_gap'
+  | 'session_behind'
   // about admission
   | 'quota_exceeded'
   | 'malformed';

@@ -20,6 +20,7 @@ const shapes = {
     streams: dictionary(execId, struct({ next: sizes, resizes: integer(0), issued }), 100_000),
     segments: list(struct({ revision: integer(0), sessionOffset: offset }), 64),
     firstOffset: offset,
+    sessionRevision: integer(-1),
     at: time,
   }),
   LogGap: struct({

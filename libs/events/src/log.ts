@@ -51,6 +51,8 @@ export interface LogMark {
   readonly segments: readonly LogSegment[];
   /** The first byte of the merged output that still exists. */
   readonly firstOffset: number;
+  /** The session's revision by which streams of ended execs were left out. */
+  readonly sessionRevision: number;
   readonly at: number;
 }
 

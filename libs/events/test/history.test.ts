@@ -67,6 +67,7 @@ describe('A stored log event', () => {
       streams: { e000000000001: { next: { stdout: 6, stderr: 0, pty: 0 }, resizes: 0, issued: 4 } },
       segments: [{ revision: 0, sessionOffset: 0 }],
       firstOffset: 0,
+      sessionRevision: 8,
       at: 1,
     },
     { type: 'LogTruncated', revision: 64, firstOffset: 5, droppedBytes: 5, at: 1 },
