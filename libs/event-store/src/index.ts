@@ -1,3 +1,4 @@
+export { connectEventStore } from './connect';
 export {
   AppendTooLarge,
   StoreRefused,
@@ -18,3 +19,4 @@ export type {
   SubscriptionItem,
   SubscriptionSource,
 } from './port';
+export { type EventStoreSettings, eventStoreSettingsFrom } from './settings';
