@@ -38,3 +38,10 @@ export const parseHeartbeat = (value: unknown, runnerId: string): Heartbeat => (
   ...heartbeat(value, 'heartbeat'),
   runnerId,
 });
+
+/** What a session service says to the others every few seconds, so that they share the sending of orders. */
+const presence = struct({ instance: text(128, 1), leaving: flag });
+export type Presence = Shaped<typeof presence>;
+
+/** Takes it off the wire; throws `Malformed`. */
+export const parsePresence = (value: unknown): Presence => presence(value, 'presence');

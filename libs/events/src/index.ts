@@ -26,7 +26,7 @@ export {
   type StopCause,
   type WakeCause,
 } from './events';
-export { type Heartbeat, parseHeartbeat } from './heartbeats';
+export { type Heartbeat, type Presence, parseHeartbeat, parsePresence } from './heartbeats';
 export {
   CURRENT_VERSIONS,
   decode,
@@ -143,6 +143,7 @@ export {
   REPORT_SUBJECTS,
   type ReportSubject,
   reportSubjectsOf,
+  SERVICE_PRESENCE_SUBJECT,
   SESSION_SERVICE_QUEUE,
 } from './subjects';
 export {

@@ -5,6 +5,8 @@ import { Malformed } from './shape';
 export const COMMAND_SUBJECT = 'vmux.commands';
 export const SESSION_SERVICE_QUEUE = 'session-service';
 export const REPORT_SUBJECTS = 'vmux.reports.*.>';
+/** Between session services. */
+export const SERVICE_PRESENCE_SUBJECT = 'vmux.presence.session-service';
 export const HEARTBEAT_SUBJECTS = 'vmux.heartbeats.*';
 export const EVENT_SUBJECTS = 'vmux.events.>';
 export const OUTPUT_SUBJECTS = 'vmux.output.>';
