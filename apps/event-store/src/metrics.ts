@@ -1,4 +1,5 @@
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import type { Group } from './storage/committer';
 
 export interface Gauges {
   openCalls(): number;
@@ -62,7 +63,7 @@ export class Metrics {
     gauge('wal_bytes', 'Size of the write-ahead log', gauges.walBytes);
   }
 
-  committed(group: { writes: number; events: number; seconds: number }): void {
+  committed(group: Group): void {
     this.groups.inc();
     this.writes.inc(group.writes);
     this.events.inc(group.events);

@@ -21,7 +21,7 @@ An event store that speaks EventStoreDB's protocol and keeps its events in SQLit
   --http-port <number>   also serve /health/live, /health/ready and /metrics there, without TLS, on --host
   --tls-dir <directory>  certificate and password files; made if missing (<data>/tls)
   --insecure             no TLS and no password; only on a loopback address
-  --wal-limit-mib <n>    checkpoint when the write-ahead log has grown by this much (64)
+  --wal-limit-mib <n>    checkpoint when the write-ahead log has grown by this much (16)
   --help                 this text
 
 One line of JSON on standard output says that it is ready and where; everything else is logged to standard
@@ -56,7 +56,7 @@ export function parseOptions(args: readonly string[]): Options | undefined {
       values['http-port'] === undefined ? undefined : portOf(values['http-port'], '--http-port'),
     tlsDirectory: values['tls-dir'] ?? `${values.data}/tls`,
     insecure,
-    walLimitBytes: mebibytes(values['wal-limit-mib'] ?? '64'),
+    walLimitBytes: mebibytes(values['wal-limit-mib'] ?? '16'),
   };
 }
 

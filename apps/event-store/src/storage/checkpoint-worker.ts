@@ -8,7 +8,7 @@ const database = openDatabase(String(workerData), { timeoutMs: 5000 });
 database.exec('PRAGMA synchronous = NORMAL');
 database.exec('PRAGMA wal_autocheckpoint = 0');
 
-port.on('message', (mode: 'PASSIVE' | 'TRUNCATE' | 'CLOSE') => {
+port.on('message', (mode: 'PASSIVE' | 'RESTART' | 'CLOSE') => {
   if (mode === 'CLOSE') {
     database.close();
     port.close();

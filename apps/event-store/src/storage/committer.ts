@@ -1,7 +1,7 @@
 import type { WalSync } from './durability';
 import type { HighWaterMark } from './high-water-mark';
 import type { EventReader } from './reader';
-import { type Database, isDiskFull, isFailedSync } from './sqlite';
+import { type Database, isDiskFull, isFailedSync, type Statement } from './sqlite';
 import type { CommittedEvent, WriteRequest, WriteResult, Writer } from './writer';
 
 export type Outcome =
@@ -18,6 +18,14 @@ export interface Submission {
   done(outcome: Outcome): void;
 }
 
+export interface Group {
+  readonly writes: number;
+  readonly events: number;
+  /** What the group took in the log, about. */
+  readonly bytes: number;
+  readonly seconds: number;
+}
+
 export interface CommitterEvents {
   /** Once the events are durable, before their appends are acknowledged. */
   published(events: readonly CommittedEvent[]): void;
@@ -25,10 +33,12 @@ export interface CommitterEvents {
   fatal(error: unknown): void;
   /** Between two groups, while nothing is being written and no snapshot is pinned. */
   idle(): Promise<void> | undefined;
-  committed(group: { writes: number; events: number; seconds: number }): void;
+  committed(group: Group): void;
   refused(error: unknown): void;
 }
 
+/** An event dirties at least a page of its own, in the index of its stream. */
+const PAGE_BYTES = 4096;
 const GROUP_WRITES = 1024;
 const GROUP_BYTES = 8 * 1024 * 1024;
 
@@ -41,6 +51,8 @@ export class Committer {
   private queue: Submission[] = [];
   private running = false;
   private waiting: (() => void)[] = [];
+  private readonly beginWrite: Statement;
+  private readonly commitWrite: Statement;
   queuedBytes = 0;
 
   constructor(
@@ -50,7 +62,10 @@ export class Committer {
     private readonly wal: WalSync,
     private readonly mark: HighWaterMark,
     private readonly events: CommitterEvents,
-  ) {}
+  ) {
+    this.beginWrite = database.prepare('BEGIN IMMEDIATE');
+    this.commitWrite = database.prepare('COMMIT');
+  }
 
   submit(submission: Submission): void {
     this.queue.push(submission);
@@ -107,7 +122,8 @@ export class Committer {
         submission.done(outcomes[at] ?? { kind: 'failed', reason: 'not decided' });
       });
       const seconds = (performance.now() - started) / 1000;
-      this.events.committed({ writes: group.length, events: events.length, seconds });
+      const bytes = events.reduce((sum, { frame }) => sum + frame.length + PAGE_BYTES, 0);
+      this.events.committed({ writes: group.length, events: events.length, bytes, seconds });
     } catch (error) {
       this.events.fatal(error);
       throw error;
@@ -117,12 +133,12 @@ export class Committer {
   /** All of the group in one transaction; when it cannot be stored, none of it is. */
   private transact(group: readonly Submission[]): Outcome[] {
     try {
-      this.database.exec('BEGIN IMMEDIATE');
+      this.beginWrite.run();
       const now = Date.now();
       const outcomes = group.map(({ request, deadlineMs }) =>
         deadlineMs <= now ? ({ kind: 'deadline_exceeded' } as const) : this.writer.write(request),
       );
-      this.database.exec('COMMIT');
+      this.commitWrite.run();
       return outcomes;
     } catch (error) {
       if (isFailedSync(error)) throw error;

@@ -1,7 +1,7 @@
-import { closeSync, fdatasync, fsyncSync, openSync } from 'node:fs';
+import { closeSync, fdatasync, fstatSync, fsyncSync, openSync, writeSync } from 'node:fs';
 import { walFile } from './schema';
 
-/**
+/*
  * How acknowledged comes to mean durable without blocking the event loop:
  *
  * 1. A group of appends is one transaction. In WAL mode with synchronous=NORMAL its COMMIT appends to
@@ -18,6 +18,8 @@ import { walFile } from './schema';
  * A failed fsync leaves unknown what the kernel kept and a second try may report success for lost pages:
  * the process ends, and a restart recovers what the disk really has.
  */
+const PREALLOCATED_BYTES = 4 * 1024 * 1024;
+
 export class WalSync {
   private readonly fd: number;
 
@@ -25,11 +27,24 @@ export class WalSync {
   constructor(directory: string) {
     // SQLite takes no locks on the WAL file itself, so closing this descriptor releases none.
     this.fd = openSync(walFile(directory), 'r+');
+    this.preallocate();
     const directoryFd = openSync(directory, 'r');
     fsyncSync(directoryFd);
     closeSync(directoryFd);
   }
 
+  /**
+   * Overwriting a file syncs in about half the time that growing it takes: its size and blocks stay as
+   * they are. Zeros behind the last frame have no valid checksum: to SQLite the log ends before them.
+   */
+  private preallocate(): void {
+    const { size } = fstatSync(this.fd);
+    if (size >= PREALLOCATED_BYTES) return;
+    writeSync(this.fd, Buffer.alloc(PREALLOCATED_BYTES - size), 0, undefined, size);
+    fsyncSync(this.fd);
+  }
+
+  /** Resolves when everything committed so far is durable. */
   sync(): Promise<void> {
     return new Promise((resolve, reject) =>
       fdatasync(this.fd, (error) => (error ? reject(error) : resolve())),

@@ -45,7 +45,12 @@ export function openEventStore({
   const reader = new EventReader(readDatabase);
   const writer = new Writer(database);
   const wal = new WalSync(directory);
-  const checkpointer = new Checkpointer(directory, walLimitBytes, events.housekeepingFailed);
+  const checkpointer = new Checkpointer(
+    directory,
+    database,
+    walLimitBytes,
+    events.housekeepingFailed,
+  );
   const scavenger = new Scavenger(database);
 
   let nextStep: NodeJS.Timeout | undefined;
@@ -67,6 +72,7 @@ export function openEventStore({
     ...events,
     committed: (group) => {
       if (group.events > 0) scavenger.notice();
+      checkpointer.committed(group.bytes);
       events.committed(group);
     },
     idle: () => {
@@ -83,7 +89,7 @@ export function openEventStore({
   return {
     committer,
     reader,
-    walBytes: () => checkpointer.walBytes(),
+    walBytes: () => checkpointer.walBytes,
     close: async () => {
       clearInterval(ageCheck);
       clearTimeout(nextStep);

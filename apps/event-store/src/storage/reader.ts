@@ -37,6 +37,8 @@ const BATCH_BYTES = 256 * 1024;
  * from before a COMMIT until that commit is synced. Every method returns a bounded batch.
  */
 export class EventReader {
+  private readonly begin: Statement;
+  private readonly commit: Statement;
   private readonly stream: Statement;
   private readonly tail: Statement;
   private readonly frameAt: Statement;
@@ -44,7 +46,9 @@ export class EventReader {
   private readonly ofAll: Record<Direction, Statement>;
   private readonly headers: Record<Direction, Statement>;
 
-  constructor(private readonly database: Database) {
+  constructor(database: Database) {
+    this.begin = database.prepare('BEGIN');
+    this.commit = database.prepare('COMMIT');
     this.stream = database.prepare(
       `SELECT id, truncate_before, max_count, max_age_s, tombstoned,
          (SELECT max(revision) FROM events WHERE stream = streams.id) FROM streams WHERE name = ?`,
@@ -79,12 +83,12 @@ export class EventReader {
 
   /** Keeps showing the state of now until `unpin`. */
   pin(): void {
-    this.database.exec('BEGIN');
+    this.begin.run();
     this.tail.get();
   }
 
   unpin(): void {
-    this.database.exec('COMMIT');
+    this.commit.run();
   }
 
   findStream(name: string): ReadableStream | undefined {
