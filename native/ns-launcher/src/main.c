@@ -4,6 +4,8 @@
      vmux-ns mask    --tree=DIR --out=DIR                         prints how many files it hides */
 #include "common.h"
 
+#include <signal.h>
+
 static long number(const char *text, const char *name, long least, long most) {
   char *end;
   errno = 0;
@@ -90,6 +92,8 @@ int main(int argc, char **argv) {
   const char *command = argc > 1 ? argv[1] : "";
   /* Whatever the caller left open stays out of the sandbox. */
   syscall(436 /* close_range */, 3U, ~0U, 0);
+  /* The runner may die meanwhile: what was begun is finished or undone all the same. */
+  signal(SIGPIPE, SIG_IGN);
   if (!strcmp(command, "mask")) {
     const char *tree = argc == 4 ? value_of(argv[2], "tree") : NULL, *out = argc == 4 ? value_of(argv[3], "out") : NULL;
     if (!tree || !out) die(EXIT_USAGE, "usage: vmux-ns mask --tree=DIR --out=DIR");

@@ -1,0 +1,237 @@
+import { readFile } from 'node:fs/promises';
+import type { Duplex } from 'node:stream';
+import {
+  type CallOptions,
+  type DriverCapabilities,
+  DriverRefused,
+  DriverUnavailable,
+  type NativeCheckpoint,
+  type Probe,
+  type SandboxDriver,
+  SandboxGone,
+  type SandboxId,
+  type SandboxRecord,
+  type SandboxSpec,
+} from '@vmux/runner-kit';
+import Docker from 'dockerode';
+import { archiveOf } from './docker-archive';
+import {
+  containerName,
+  containerOptions,
+  OURS,
+  RUNNER_LABEL,
+  SOCKET,
+  SUPERVISOR,
+  sandboxOf,
+} from './docker-container';
+import { type DockerEndpoint, optionsOf } from './docker-endpoint';
+import { ExecPipe } from './docker-exec-pipe';
+
+export interface DockerDriverSettings {
+  readonly runnerId: string;
+  readonly endpoint: DockerEndpoint;
+  /** For sessions that name no image. */
+  readonly defaultImage: string;
+  /** The supervisor's static program, for the engine's architecture. */
+  readonly supervisorFile: string;
+}
+
+const notYet = 'not offered by the docker driver yet';
+
+/**
+ * Sandboxes as containers of any engine, on this machine or another: the supervisor is put into the
+ * container as a file and reached over an exec's stdio, so nothing is mounted and no kernel is shared by
+ * assumption. The workload is root beside its supervisor: a sandbox can falsify its own record, nobody
+ * else's.
+ */
+export class DockerDriver implements SandboxDriver {
+  readonly provider = 'docker';
+  private readonly docker: Docker;
+
+  constructor(private readonly settings: DockerDriverSettings) {
+    this.docker = new Docker(optionsOf(settings.endpoint));
+  }
+
+  async capabilities(): Promise<DriverCapabilities> {
+    const missing = {
+      gpu: notYet,
+      checkpoint: notYet,
+      memorySnapshot: notYet,
+      fork: notYet,
+      egress: 'sandboxes have no network but their own loopback',
+    };
+    try {
+      await this.docker.ping();
+    } catch (error) {
+      const reason = `no Docker engine answers at ${this.settings.endpoint.host} (${messageOf(error)}): start it or set DOCKER_HOST`;
+      return { available: false, reason, offered: [], missing };
+    }
+    return { available: true, reason: null, offered: ['suspend', 'pty', 'previews'], missing };
+  }
+
+  async create(spec: SandboxSpec, { signal }: CallOptions = {}): Promise<void> {
+    if (spec.egress)
+      throw new DriverRefused(
+        'unsupported',
+        'a docker sandbox has no network yet: leave egress out',
+      );
+    if (spec.gpu)
+      throw new DriverRefused('unsupported', 'a docker sandbox has no GPU: choose a GPU provider');
+    const image = spec.image ?? this.settings.defaultImage;
+    const container = await this.call(() =>
+      this.docker.createContainer(containerOptions(spec, image, this.settings.runnerId)),
+    );
+    try {
+      signal?.throwIfAborted();
+      await this.call(async () => container.putArchive(await this.ourFiles(), { path: '/' }));
+      await this.call(() => container.start());
+      signal?.throwIfAborted();
+    } catch (error) {
+      await this.remove(container);
+      throw error;
+    }
+  }
+
+  async adopt(id: SandboxId): Promise<SandboxRecord> {
+    const found = (await this.list()).find((record) => sameSandbox(record.id, id));
+    if (!found) throw new SandboxGone('the engine has no such container');
+    return found;
+  }
+
+  async list(): Promise<readonly SandboxRecord[]> {
+    const containers = await this.call(() =>
+      this.docker.listContainers({
+        all: true,
+        filters: { label: [`${RUNNER_LABEL}=${this.settings.runnerId}`] },
+      }),
+    );
+    return containers.flatMap((container) => {
+      const ours = sandboxOf(container.Labels);
+      if (!ours) return [];
+      return [{ ...ours, createdAtMs: container.Created * 1000, probe: probeOf(container.State) }];
+    });
+  }
+
+  async probe(id: SandboxId): Promise<Probe> {
+    try {
+      const { State } = await this.call(() => this.containerOf(id).inspect());
+      return probeOf(State.Status, State.OOMKilled ? 'killed for exceeding its memory' : undefined);
+    } catch (error) {
+      if (error instanceof SandboxGone) return { state: 'gone', evidence: error.evidence };
+      throw error;
+    }
+  }
+
+  async openPipe(id: SandboxId): Promise<Duplex> {
+    const container = this.containerOf(id);
+    const exec = await this.call(() =>
+      container.exec({
+        Cmd: [SUPERVISOR, 'pipe', `--socket=${SOCKET}`],
+        AttachStdin: true,
+        AttachStdout: true,
+        AttachStderr: true,
+        Tty: false,
+      }),
+    );
+    return new ExecPipe(await this.call(() => exec.start({ hijack: true, stdin: true })));
+  }
+
+  async suspend(id: SandboxId): Promise<void> {
+    if ((await this.running(id)) === 'suspended') return;
+    await this.call(() => this.containerOf(id).pause());
+  }
+
+  async resume(id: SandboxId): Promise<void> {
+    if ((await this.running(id)) === 'running') return;
+    await this.call(() => this.containerOf(id).unpause());
+  }
+
+  async checkpoint(): Promise<NativeCheckpoint> {
+    throw new DriverRefused('unsupported', `native checkpoints are ${notYet}`);
+  }
+
+  async restore(): Promise<void> {
+    throw new DriverRefused('unsupported', `native checkpoints are ${notYet}`);
+  }
+
+  async destroy(id: SandboxId): Promise<void> {
+    await this.remove(this.containerOf(id));
+  }
+
+  async close(): Promise<void> {}
+
+  private containerOf(id: SandboxId): Docker.Container {
+    return this.docker.getContainer(containerName(id));
+  }
+
+  private async running(id: SandboxId): Promise<'running' | 'suspended'> {
+    const probe = await this.probe(id);
+    if (probe.state === 'gone') throw new SandboxGone(probe.evidence);
+    return probe.state;
+  }
+
+  private async ourFiles(): Promise<Buffer> {
+    const content = await readFile(this.settings.supervisorFile);
+    return archiveOf([
+      { path: `${OURS}/`, mode: 0o700 },
+      { path: SUPERVISOR.slice(1), mode: 0o555, content },
+    ]);
+  }
+
+  private async remove(container: Docker.Container): Promise<void> {
+    try {
+      await container.remove({ force: true, v: true });
+    } catch (error) {
+      // 404: it is gone. 409: somebody is already removing it.
+      if (![404, 409].includes(statusOf(error))) throw unavailable(error);
+    }
+  }
+
+  private async call<T>(work: () => Promise<T>): Promise<T> {
+    try {
+      return await work();
+    } catch (error) {
+      throw translated(error);
+    }
+  }
+}
+
+function probeOf(status: string, evidence?: string): Probe {
+  if (status === 'running') return { state: 'running' };
+  if (status === 'paused') return { state: 'suspended' };
+  return { state: 'gone', evidence: evidence ?? `the container is ${status}` };
+}
+
+const sameSandbox = (one: SandboxId, other: SandboxId): boolean =>
+  one.sessionId === other.sessionId && one.epoch === other.epoch && one.instance === other.instance;
+
+/** The engine's errors end here. */
+function translated(error: unknown): Error {
+  const status = statusOf(error);
+  const message = messageOf(error);
+  if (status === 404 && /no such image/i.test(message)) {
+    return new DriverRefused('invalid', `${message}: pull or build the image first`, {
+      cause: error,
+    });
+  }
+  if (status === 404) return new SandboxGone('the engine has no such container', { cause: error });
+  if (status === 409 && /already in use/i.test(message)) {
+    return new DriverRefused('exists', 'the sandbox exists already', { cause: error });
+  }
+  if (status === 409 && /is not running/i.test(message)) {
+    return new SandboxGone('the container is not running', { cause: error });
+  }
+  if (status === 400) return new DriverRefused('invalid', message, { cause: error });
+  return unavailable(error);
+}
+
+const unavailable = (error: unknown) =>
+  new DriverUnavailable(`the Docker engine failed (${messageOf(error)})`, { cause: error });
+
+const statusOf = (error: unknown): number =>
+  typeof error === 'object' && error !== null && 'statusCode' in error
+    ? Number(error.statusCode)
+    : 0;
+
+const messageOf = (error: unknown): string =>
+  error instanceof Error ? error.message : String(error);

@@ -1,0 +1,321 @@
+import { randomBytes } from 'node:crypto';
+import { access, readFile } from 'node:fs/promises';
+import { connect } from 'node:net';
+import { join } from 'node:path';
+import type { Duplex } from 'node:stream';
+import {
+  type CallOptions,
+  type DriverCapabilities,
+  DriverRefused,
+  DriverUnavailable,
+  type NativeCheckpoint,
+  type Probe,
+  type SandboxDriver,
+  SandboxError,
+  SandboxGone,
+  type SandboxId,
+  type SandboxRecord,
+  type SandboxSpec,
+  SupervisorClient,
+} from '@vmux/runner-kit';
+import { directoryBase, makeHostBase, type NsBase, removeUnusedBases } from './ns-base';
+import { NsFreezer, needFreezer } from './ns-cgroup';
+import { runProgram } from './ns-launcher';
+import { checkSpec, createArguments } from './ns-spec';
+import {
+  bootId,
+  cgroupNameOf,
+  checkId,
+  isAlive,
+  keyOf,
+  NsStore,
+  ownProcess,
+  startTimeOf,
+} from './ns-store';
+import { diskTemplate, unreadableCopy } from './ns-templates';
+
+export interface NsDriverOptions {
+  /** The driver's own directory, absolute; every sandbox it ever finds is in there. */
+  readonly dataDir: string;
+  /** `vmux-ns`. */
+  readonly launcherPath: string;
+  /** `vmux-supervisor`. */
+  readonly supervisorPath: string;
+  /** Root directories to offer as images, by name; without one the host's own programs are the base. */
+  readonly images?: Readonly<Record<string, string>>;
+  /** Room for output that is not acknowledged yet, for each sandbox. */
+  readonly spoolMiB?: number;
+  readonly cgroupParent?: string;
+}
+
+interface Prepared {
+  readonly store: NsStore;
+  readonly freezer: NsFreezer | undefined;
+}
+
+/** Sandboxes out of Linux namespaces, with no engine: native/ns-launcher does what needs system calls. */
+export class NsDriver implements SandboxDriver {
+  readonly provider = 'ns';
+  readonly #options: Required<NsDriverOptions>;
+  readonly #busy = new Map<string, Promise<unknown>>();
+  #prepared: Promise<Prepared> | undefined;
+  #hostBase: Promise<NsBase> | undefined;
+  #capabilities: Promise<DriverCapabilities> | undefined;
+
+  constructor(options: NsDriverOptions) {
+    this.#options = { images: {}, spoolMiB: 2048, cgroupParent: 'vmux', ...options };
+  }
+
+  /** Found by creating a sandbox, not by looking for what one would need. */
+  capabilities({ signal }: CallOptions = {}): Promise<DriverCapabilities> {
+    this.#capabilities ??= this.#try(signal).catch((fault) => {
+      this.#capabilities = undefined;
+      throw fault;
+    });
+    return this.#capabilities;
+  }
+
+  async create(spec: SandboxSpec, { signal }: CallOptions = {}): Promise<void> {
+    checkSpec(spec, this.#options.images);
+    const { store } = await this.#prepare();
+    const key = keyOf(spec.id);
+    await this.#alone(key, async () => {
+      const base = await this.#baseOf(spec.image);
+      const [disk, spool, supervisor] = await Promise.all([
+        diskTemplate(join(store.dataDir, 'templates'), spec.limits.diskMiB),
+        diskTemplate(join(store.dataDir, 'templates'), this.#options.spoolMiB),
+        unreadableCopy(join(store.dataDir, 'bin'), this.#options.supervisorPath),
+      ]);
+      signal?.throwIfAborted();
+      const { id, limits } = spec;
+      const { generation } = base;
+      const made = { version: 1, id, limits, generation, createdAtMs: Date.now() } as const;
+      const state = await store.add(key, made);
+      try {
+        const { cgroupParent } = this.#options;
+        const files = { dir: store.directoryOf(key), disk, spool, supervisor };
+        const args = createArguments(state, base, files, cgroupParent);
+        await runProgram(this.#options.launcherPath, args, signal);
+        await this.#greet(id, signal);
+      } catch (fault) {
+        await this.#remove(key);
+        throw fault;
+      }
+    });
+  }
+
+  async adopt(id: SandboxId, _options: CallOptions = {}): Promise<SandboxRecord> {
+    const record = await this.#record(keyOf(id));
+    if (!record) throw new SandboxGone('this runner has no record of it');
+    if (record.probe.state === 'gone') throw new SandboxGone(record.probe.evidence);
+    return record;
+  }
+
+  async list(_options: CallOptions = {}): Promise<readonly SandboxRecord[]> {
+    const { store } = await this.#prepare();
+    const records = await Promise.all((await store.keys()).map((key) => this.#record(key)));
+    return records.filter((record) => record !== undefined);
+  }
+
+  async probe(id: SandboxId, _options: CallOptions = {}): Promise<Probe> {
+    const record = await this.#record(keyOf(id));
+    return record?.probe ?? { state: 'gone', evidence: 'this runner has no record of it' };
+  }
+
+  async openPipe(id: SandboxId, { signal }: CallOptions = {}): Promise<Duplex> {
+    checkId(id);
+    const { store } = await this.#prepare();
+    signal?.throwIfAborted();
+    const socket = connect(join(store.directoryOf(keyOf(id)), 'sock'));
+    const abort = () => socket.destroy(new DriverUnavailable('the caller gave up'));
+    signal?.addEventListener('abort', abort, { once: true });
+    try {
+      await new Promise<void>((resolve, reject) => {
+        socket.once('connect', resolve);
+        socket.once('error', reject);
+      });
+      return socket;
+    } catch (fault) {
+      signal?.throwIfAborted();
+      const probe = await this.probe(id);
+      if (probe.state === 'gone') throw new SandboxGone(probe.evidence, { cause: fault });
+      throw new DriverUnavailable('the supervisor takes no connection', { cause: fault });
+    } finally {
+      signal?.removeEventListener('abort', abort);
+    }
+  }
+
+  suspend(id: SandboxId, { signal }: CallOptions = {}): Promise<void> {
+    return this.#freeze(id, true, signal);
+  }
+
+  resume(id: SandboxId, { signal }: CallOptions = {}): Promise<void> {
+    return this.#freeze(id, false, signal);
+  }
+
+  async checkpoint(_id: SandboxId, _options: CallOptions = {}): Promise<NativeCheckpoint> {
+    throw new DriverRefused('unsupported', missing.checkpoint);
+  }
+
+  async restore(
+    _spec: SandboxSpec,
+    _from: NativeCheckpoint,
+    _options: CallOptions = {},
+  ): Promise<void> {
+    throw new DriverRefused('unsupported', missing.checkpoint);
+  }
+
+  async destroy(id: SandboxId, _options: CallOptions = {}): Promise<void> {
+    checkId(id);
+    await this.#prepare();
+    const key = keyOf(id);
+    await this.#alone(key, () => this.#remove(key));
+  }
+
+  async close(): Promise<void> {
+    await Promise.allSettled(this.#busy.values());
+  }
+
+  #prepare(): Promise<Prepared> {
+    this.#prepared ??= this.#open().catch((fault) => {
+      this.#prepared = undefined;
+      throw fault;
+    });
+    return this.#prepared;
+  }
+
+  async #open(): Promise<Prepared> {
+    const { dataDir, cgroupParent } = this.#options;
+    const store = await NsStore.open(dataDir);
+    await store.sweep();
+    const used = new Set<string>();
+    for (const key of await store.keys()) used.add((await store.read(key))?.generation ?? '');
+    const bases = join(dataDir, 'base');
+    await removeUnusedBases(bases, async (generation) => {
+      if (used.has(generation)) return true;
+      return isAlive(await readFile(join(bases, generation, 'owner'), 'utf8').catch(() => ''));
+    });
+    return { store, freezer: await NsFreezer.find(cgroupParent) };
+  }
+
+  async #baseOf(image: string | null): Promise<NsBase> {
+    const directory = image === null ? undefined : this.#options.images[image];
+    if (directory !== undefined) return directoryBase(directory);
+    const { dataDir, launcherPath } = this.#options;
+    this.#hostBase ??= ownProcess()
+      .then((owner) => makeHostBase(join(dataDir, 'base'), launcherPath, owner))
+      .catch((fault) => {
+        this.#hostBase = undefined;
+        throw fault;
+      });
+    return this.#hostBase;
+  }
+
+  async #record(key: string): Promise<SandboxRecord | undefined> {
+    const { store } = await this.#prepare();
+    const state = await store.read(key);
+    if (!state) return undefined;
+    const { id, limits, createdAtMs } = state;
+    return { id, limits, createdAtMs, probe: await this.#look(store.directoryOf(key), key) };
+  }
+
+  async #look(directory: string, key: string): Promise<Probe> {
+    const text = await readFile(join(directory, 'pid'), 'utf8').catch(
+      (fault: NodeJS.ErrnoException) => {
+        if (fault.code === 'ENOENT') return '';
+        throw fault;
+      },
+    );
+    const [pid, ticks, boot] = text.trim().split(' ');
+    if (!pid) return { state: 'gone', evidence: 'it never started' };
+    if (boot !== (await bootId())) return { state: 'gone', evidence: 'the machine was restarted' };
+    if ((await startTimeOf(Number(pid))) !== Number(ticks))
+      return { state: 'gone', evidence: `its first process (${pid}) has ended` };
+    const { freezer } = await this.#prepare();
+    return { state: (await freezer?.isFrozen(cgroupNameOf(key))) ? 'suspended' : 'running' };
+  }
+
+  async #freeze(id: SandboxId, frozen: boolean, signal?: AbortSignal): Promise<void> {
+    const key = keyOf(id);
+    const { freezer } = await this.#prepare();
+    await this.#alone(key, async () => {
+      await this.adopt(id);
+      await needFreezer(freezer).set(cgroupNameOf(key), frozen, signal);
+    });
+  }
+
+  /** Proves that the supervisor answers; says what it complained of when it does not. */
+  async #greet(id: SandboxId, signal?: AbortSignal): Promise<void> {
+    try {
+      const client = await SupervisorClient.connect(await this.openPipe(id, { signal }), {
+        ...id,
+        signal,
+      });
+      client.close();
+    } catch (fault) {
+      signal?.throwIfAborted();
+      const log = join((await this.#prepare()).store.directoryOf(keyOf(id)), 'supervisor.log');
+      const said = (await readFile(log, 'utf8').catch(() => '')).slice(-500).trim();
+      throw new DriverUnavailable(`the supervisor did not come up (${said || 'it said nothing'})`, {
+        cause: fault,
+      });
+    }
+  }
+
+  async #remove(key: string): Promise<void> {
+    const { store } = await this.#prepare();
+    const state = await store.read(key);
+    const dir = store.directoryOf(key);
+    const { launcherPath, cgroupParent } = this.#options;
+    const names = [`--name=${cgroupNameOf(key)}`, `--cgroup-parent=${cgroupParent}`];
+    await runProgram(launcherPath, ['destroy', `--dir=${dir}`, ...names]);
+    if (state) await store.freeSlot(state.slot);
+  }
+
+  /** One change at a time for each sandbox. */
+  async #alone<T>(key: string, run: () => Promise<T>): Promise<T> {
+    const before = this.#busy.get(key) ?? Promise.resolve();
+    const mine = before.then(run, run);
+    this.#busy.set(key, mine);
+    try {
+      return await mine;
+    } finally {
+      if (this.#busy.get(key) === mine) this.#busy.delete(key);
+    }
+  }
+
+  async #try(signal?: AbortSignal): Promise<DriverCapabilities> {
+    try {
+      if (process.platform !== 'linux') throw new DriverRefused('unsupported', 'needs Linux');
+      if (process.getuid?.() !== 0) throw new DriverRefused('unsupported', 'needs root');
+      for (const program of [this.#options.launcherPath, this.#options.supervisorPath])
+        await access(program).catch(() => {
+          throw new DriverRefused('unsupported', `${program} is missing: build it`);
+        });
+      const instance = `probe-${randomBytes(6).toString('hex')}`;
+      const id = { sessionId: 'probe-0000', epoch: 0, instance };
+      const limits = { cpus: 1, memoryMiB: 64, diskMiB: 64, pids: 32 };
+      await this.create({ id, limits, image: null, egress: false, gpu: null }, { signal });
+      await this.destroy(id);
+    } catch (fault) {
+      if (!(fault instanceof SandboxError) || fault.next === 'retry') throw fault;
+      return { available: false, reason: fault.message, offered: [], missing };
+    }
+    const { freezer } = await this.#prepare();
+    const noFreezer = { suspend: 'this machine has no cgroup freezer' };
+    return {
+      available: true,
+      reason: null,
+      offered: freezer ? ['suspend', 'pty', 'previews'] : ['pty', 'previews'],
+      missing: { ...missing, ...(freezer ? {} : noFreezer) },
+    };
+  }
+}
+
+const missing = {
+  gpu: 'ns sandboxes see no devices',
+  checkpoint: 'the ns driver takes no native checkpoints yet',
+  memorySnapshot: 'the ns driver takes no memory snapshots',
+  fork: 'the ns driver takes no native checkpoints yet',
+  egress: 'ns sandboxes have a loopback interface and no other network yet',
+} as const;

@@ -1,0 +1,57 @@
+import { DriverRefused, type SandboxSpec } from '@vmux/runner-kit';
+import type { NsBase } from './ns-base';
+import { cgroupNameOf, checkId, keyOf, type NsState, uidBaseOf } from './ns-store';
+
+/** Refuses what the launcher would refuse, and what this driver does not offer, before anything is made. */
+export function checkSpec(spec: SandboxSpec, images: Readonly<Record<string, string>>): void {
+  checkId(spec.id);
+  const { cpus, memoryMiB, diskMiB, pids } = spec.limits;
+  const whole = (value: number, least: number, most: number, name: string) => {
+    if (!Number.isSafeInteger(value) || value < least || value > most)
+      throw new DriverRefused('invalid', `${name} takes a whole number from ${least} to ${most}`);
+  };
+  if (!(cpus >= 0.01 && cpus <= 1024))
+    throw new DriverRefused('invalid', 'cpus takes 0.01 to 1024');
+  whole(memoryMiB, 16, 1 << 24, 'memoryMiB');
+  whole(diskMiB, 16, 1 << 24, 'diskMiB');
+  whole(pids, 4, 1 << 22, 'pids');
+  if (spec.egress)
+    throw new DriverRefused(
+      'unsupported',
+      'ns sandboxes have no network besides loopback: ask for a sandbox without egress',
+    );
+  if (spec.gpu !== null) throw new DriverRefused('unsupported', 'ns sandboxes see no GPU');
+  if (spec.image !== null && !Object.hasOwn(images, spec.image))
+    throw new DriverRefused('unsupported', `there is no image named ${spec.image}`);
+}
+
+/** No name resolves without a network, and it does so at once. */
+const RESOLVER = 'nameserver 127.0.0.1\noptions timeout:1 attempts:1\n';
+
+export function createArguments(
+  state: NsState,
+  base: NsBase,
+  files: { dir: string; disk: string; spool: string; supervisor: string },
+  cgroupParent: string,
+): string[] {
+  const { id, limits } = state;
+  return [
+    'create',
+    `--dir=${files.dir}`,
+    `--name=${cgroupNameOf(keyOf(id))}`,
+    `--cgroup-parent=${cgroupParent}`,
+    `--hostname=${id.sessionId}`,
+    `--epoch=${id.epoch}`,
+    `--instance=${id.instance}`,
+    `--supervisor=${files.supervisor}`,
+    `--disk-template=${files.disk}`,
+    `--spool-template=${files.spool}`,
+    `--resolver=${RESOLVER}`,
+    `--uid-base=${uidBaseOf(state.slot)}`,
+    `--memory-mib=${limits.memoryMiB}`,
+    `--cpu-millis=${Math.max(10, Math.round(limits.cpus * 1000))}`,
+    `--pids=${limits.pids}`,
+    ...base.trees.map(({ target, lowers }) => `--tree=${target}=${lowers.join(':')}`),
+    ...base.only.map(({ directory, names }) => `--only=${directory}=${names.join(':')}`),
+  ];
+}

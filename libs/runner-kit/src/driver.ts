@@ -1,0 +1,116 @@
+import type { Duplex } from 'node:stream';
+
+/** One sandbox of one epoch of one session. A session never has two with the same epoch and instance. */
+export interface SandboxId {
+  readonly sessionId: string;
+  readonly epoch: number;
+  /** Minted by the runner for each attempt: 1–64 of `A-Za-z0-9._-`. */
+  readonly instance: string;
+}
+
+/** Always enforced, whatever runs inside. */
+export interface SandboxLimits {
+  /** In processors; 0.5 is half of one. */
+  readonly cpus: number;
+  readonly memoryMiB: number;
+  readonly diskMiB: number;
+  readonly pids: number;
+}
+
+export interface SandboxSpec {
+  readonly id: SandboxId;
+  readonly limits: SandboxLimits;
+  /** What the root is made of, in the driver's own terms; null for its default. */
+  readonly image: string | null;
+  /** Whether the public internet can be reached from inside. Needs the capability `egress`. */
+  readonly egress: boolean;
+  /** A kind of accelerator. Needs the capability `gpu`. */
+  readonly gpu: string | null;
+}
+
+export const CAPABILITIES = [
+  'gpu',
+  'suspend',
+  'checkpoint',
+  'memorySnapshot',
+  'fork',
+  'pty',
+  'previews',
+  'egress',
+] as const;
+export type Capability = (typeof CAPABILITIES)[number];
+
+export interface DriverCapabilities {
+  /** Whether this driver can create sandboxes here at all. */
+  readonly available: boolean;
+  /** Why not, in one line that says what to do about it; null when available. */
+  readonly reason: string | null;
+  readonly offered: readonly Capability[];
+  /** Why each capability that is not offered is not. */
+  readonly missing: Readonly<Partial<Record<Capability, string>>>;
+}
+
+/** What was found, never what is assumed: only `gone` means that the sandbox does not exist. */
+export type Probe =
+  | { readonly state: 'running' }
+  | { readonly state: 'suspended' }
+  | { readonly state: 'gone'; readonly evidence: string };
+
+export interface SandboxRecord {
+  readonly id: SandboxId;
+  readonly limits: SandboxLimits;
+  readonly createdAtMs: number;
+  readonly probe: Probe;
+}
+
+/** A provider's own fast form of a checkpoint; the portable form is made of the supervisor's archives. */
+export interface NativeCheckpoint {
+  readonly ref: string;
+  readonly bytes: number;
+}
+
+export interface CallOptions {
+  readonly signal?: AbortSignal;
+}
+
+/**
+ * Creates, finds, freezes and ends sandboxes and opens byte pipes to their supervisors; what happens
+ * inside one is the supervisor's. Faults are `DriverUnavailable` (try again), `DriverRefused` (never) and
+ * `SandboxGone` (lost). Sandboxes outlive the driver and its process: a new driver finds them by `list`.
+ */
+export interface SandboxDriver {
+  /** `ns`, `docker`, … */
+  readonly provider: string;
+
+  capabilities(options?: CallOptions): Promise<DriverCapabilities>;
+
+  /** Resolves when the supervisor can be talked to. A create that fails or is aborted leaves nothing. */
+  create(spec: SandboxSpec, options?: CallOptions): Promise<void>;
+
+  /** Takes over a sandbox that another process created; throws `SandboxGone` when there is none. */
+  adopt(id: SandboxId, options?: CallOptions): Promise<SandboxRecord>;
+
+  /** Every sandbox of this driver that is not destroyed, also those whose processes are gone. */
+  list(options?: CallOptions): Promise<readonly SandboxRecord[]>;
+
+  /** Looks from outside, without asking the supervisor and without waking anything. */
+  probe(id: SandboxId, options?: CallOptions): Promise<Probe>;
+
+  /** A new byte pipe to the supervisor; any number may be open. */
+  openPipe(id: SandboxId, options?: CallOptions): Promise<Duplex>;
+
+  /** Stops every process without ending it. Suspending twice is suspending. */
+  suspend(id: SandboxId, options?: CallOptions): Promise<void>;
+
+  resume(id: SandboxId, options?: CallOptions): Promise<void>;
+
+  checkpoint(id: SandboxId, options?: CallOptions): Promise<NativeCheckpoint>;
+
+  restore(spec: SandboxSpec, from: NativeCheckpoint, options?: CallOptions): Promise<void>;
+
+  /** Ends every process and removes everything, its output too. Destroying twice is destroying. */
+  destroy(id: SandboxId, options?: CallOptions): Promise<void>;
+
+  /** Lets go of what this driver holds in this process. Sandboxes go on. */
+  close(): Promise<void>;
+}

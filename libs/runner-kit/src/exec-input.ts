@@ -1,0 +1,50 @@
+import type { SupervisorClient } from './supervisor-client';
+import { asBuffer, MAX_DATA } from './wire';
+
+/** One writer to an exec's stdin or terminal, in order. */
+export interface ExecInput {
+  /** Resolves when the sandbox has taken every byte. */
+  write(data: Uint8Array): Promise<void>;
+  /** Ends the input; on a terminal, types its end-of-file character. */
+  end(): Promise<void>;
+}
+
+let lastWriter = 0;
+
+/** Writers grow with time and never repeat within this process. */
+function nextWriter(): number {
+  lastWriter = Math.max(lastWriter + 1, Date.now() * 1000);
+  return lastWriter;
+}
+
+export function openInput(
+  client: SupervisorClient,
+  execId: string,
+  { writer = nextWriter(), offset = 0 }: { writer?: number; offset?: number } = {},
+): ExecInput {
+  let at = offset;
+  let tail: Promise<void> = Promise.resolve();
+
+  const send = async (data: Buffer, end: boolean): Promise<void> => {
+    let rest = data;
+    do {
+      const piece = rest.subarray(0, MAX_DATA);
+      const last = end && piece.length === rest.length;
+      const taken = await client.stdin({ execId, writer, offset: at, data: piece, end: last });
+      const moved = Math.min(Math.max(taken.next - at, 0), piece.length);
+      at += moved;
+      rest = rest.subarray(moved);
+      if (taken.ready) await taken.ready;
+      else if (last || rest.length === 0) return;
+    } while (rest.length > 0 || end);
+  };
+  const queued = (data: Buffer, end: boolean): Promise<void> => {
+    const sent = tail.then(() => send(data, end));
+    tail = sent.catch(() => undefined);
+    return sent;
+  };
+  return {
+    write: (data) => (data.length === 0 ? Promise.resolve() : queued(asBuffer(data), false)),
+    end: () => queued(Buffer.alloc(0), true),
+  };
+}

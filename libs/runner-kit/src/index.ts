@@ -1,0 +1,52 @@
+export {
+  CAPABILITIES,
+  type CallOptions,
+  type Capability,
+  type DriverCapabilities,
+  type NativeCheckpoint,
+  type Probe,
+  type SandboxDriver,
+  type SandboxId,
+  type SandboxLimits,
+  type SandboxRecord,
+  type SandboxSpec,
+} from './driver';
+export {
+  DriverRefused,
+  DriverUnavailable,
+  type NextStep,
+  PipeBroken,
+  ProtocolViolation,
+  type RefusalReason,
+  SandboxError,
+  SandboxGone,
+  type SupervisorErrorReason,
+  SupervisorRefused,
+  WrongSupervisor,
+} from './errors';
+export { type ExecInput, openInput } from './exec-input';
+export {
+  type ExecOutcome,
+  type ExecState,
+  type FigureName,
+  type Figures,
+  type FileEntry,
+  type FileType,
+  type Hello,
+  hasEnded,
+  isPlainName,
+  type OutputItem,
+  type PortNotice,
+} from './supervisor-answers';
+export {
+  type ReadOptions,
+  type StartExec,
+  type StdinTaken,
+  type StdinWrite,
+  SupervisorClient,
+} from './supervisor-client';
+export type { ConnectOptions } from './supervisor-connection';
+export type { Bytes, FileCall, SupervisorFiles } from './supervisor-files';
+export type { ReadItem } from './supervisor-streams';
+export type { PortItem, WatchItem } from './supervisor-watch';
+export { type Runner, type RunnerSettings, startRunner } from './work/runner';
