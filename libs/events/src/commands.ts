@@ -102,7 +102,6 @@ const systemData = {
   }),
   /** A sandbox is owed and a runner was found for it. */
   PlaceSandbox: struct({}),
-  RehydrateByPolicy: struct({}),
   DeclareLost: struct({ epoch: epochNumber, evidence: lossEvidence }),
   ReassignRunner: struct({ epoch: epochNumber, instance: instanceId, to: runnerId }),
   RecordFork: struct({ forkId, index: integer(0, 99), child: sessionId }),

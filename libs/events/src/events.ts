@@ -53,7 +53,13 @@ export interface SessionFacts {
     base: Base | null;
     restored: { checkpointId: string; manifestDigest: string } | null;
   };
-  SandboxFailed: At & { epoch: number; message: string; retryable: boolean };
+  SandboxFailed: At & {
+    epoch: number;
+    message: string;
+    retryable: boolean;
+    /** Its runner did not say that nothing is left of it. */
+    mayRemain: boolean;
+  };
   SandboxLost: At & { epoch: number; instance: string; evidence: LossEvidence };
   SandboxReleased: At & { epoch: number; instance: string };
   RunnerReassigned: At & { epoch: number; from: string; to: string };

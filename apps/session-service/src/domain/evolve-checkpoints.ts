@@ -82,9 +82,12 @@ export const checkpointEffects: Effects<
     operation: { kind: 'move', provider, checkpointId, allowBaseChange, taken: false, starts: 0 },
   }),
   Moved: (session) => ({ ...session, operation: null }),
-  MoveFailed: (session, _, request) => ({
-    ...session,
-    pending: null,
-    operation: session.current?.frozen ? { kind: 'thaw', request } : null,
-  }),
+  MoveFailed: (session, _, request) =>
+    session.operation?.kind === 'move'
+      ? {
+          ...session,
+          pending: null,
+          operation: session.current?.frozen ? { kind: 'thaw', request } : null,
+        }
+      : session,
 };

@@ -1,4 +1,4 @@
-import type { LossEvidence } from '@vmux/events';
+import type { Checkpoint, LossEvidence } from '@vmux/events';
 import { type Effects, retire } from './effects';
 import type { Existing, Operation } from './state';
 
@@ -27,7 +27,7 @@ export const sandboxEffects: Effects<
     operation: startedOnce(session.operation),
   }),
 
-  SandboxStarted: (session, { epoch, instance, runnerId, base, at }) => {
+  SandboxStarted: (session, { epoch, instance, runnerId, base, restored, at }) => {
     const { pending } = session;
     if (pending?.epoch !== epoch) return session;
     const { provider, capabilities } = pending;
@@ -49,6 +49,7 @@ export const sandboxEffects: Effects<
       pending: null,
       operation: kind === 'create' || kind === 'rehydrate' ? null : session.operation,
       provider,
+      checkpoints: descendedFrom(session.checkpoints, restored?.checkpointId),
       wakeFailed: false,
       ports: {},
       noted: {},
@@ -57,8 +58,12 @@ export const sandboxEffects: Effects<
     };
   },
 
-  SandboxFailed: (session, { epoch }) =>
-    session.pending?.epoch === epoch ? { ...session, pending: null } : session,
+  SandboxFailed: (session, { epoch, mayRemain }) => {
+    const { pending } = session;
+    if (pending?.epoch !== epoch) return session;
+    const left = mayRemain ? retire(session, { ...pending, instance: null }) : session;
+    return { ...left, pending: null };
+  },
 
   SandboxLost: (session, { epoch, evidence }) => {
     const { current } = session;
@@ -121,16 +126,25 @@ export const sandboxEffects: Effects<
   }),
 
   RehydrateRequested: (session, { checkpointId, provider, allowBaseChange }) => ({
-    ...session,
+    ...(session.pending ? retire(session, { ...session.pending, instance: null }) : session),
+    pending: null,
     wakeFailed: false,
     operation: { kind: 'rehydrate', checkpointId, provider, allowBaseChange, starts: 0 },
   }),
-  RestoreFailed: (session) => ({
-    ...session,
-    pending: null,
-    operation: null,
-    wakeFailed: session.operation?.kind === 'rehydrate',
-  }),
+  RestoreFailed: (session) => {
+    const kind = session.operation?.kind;
+    if (kind !== 'rehydrate' && kind !== 'rollback') return session;
+    return { ...session, pending: null, operation: null, wakeFailed: session.current === null };
+  },
+};
+
+/** The last checkpoint is the one that the files of the current sandbox come from. */
+const descendedFrom = (
+  checkpoints: readonly Checkpoint[],
+  checkpointId: string | undefined,
+): readonly Checkpoint[] => {
+  const origin = checkpoints.filter((each) => each.checkpointId === checkpointId);
+  return [...checkpoints.filter((each) => each.checkpointId !== checkpointId), ...origin];
 };
 
 const mayStillRun = (evidence: LossEvidence): boolean =>

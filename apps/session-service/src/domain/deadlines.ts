@@ -1,0 +1,72 @@
+import { acceptsWork, canDo, isLiving, type Living, openExecs, type Session } from './state';
+
+export type DeadlineKind =
+  | 'idle'
+  | 'keep'
+  | 'max_runtime'
+  | 'runtime_warning'
+  | 'exec_timeout'
+  | 'checkpoint';
+
+export interface Deadline {
+  readonly kind: DeadlineKind;
+  readonly execId: string | null;
+  readonly at: number;
+}
+
+const WARNING_MS = 60_000;
+
+/** Everything that is to happen by itself, and when, as far as the history says. */
+export function deadlinesOf(session: Session): readonly Deadline[] {
+  if (!isLiving(session) || session.status === 'stopping') return [];
+  return [
+    ...rest(session),
+    ...endOfRuntime(session),
+    ...endOfExecs(session),
+    ...nextCheckpoint(session),
+  ];
+}
+
+const deadline = (kind: DeadlineKind, at: number, execId: string | null = null): Deadline => ({
+  kind,
+  execId,
+  at,
+});
+
+/** Idle means: nobody was here for a while, nothing that keeps it awake runs, and it is not kept. */
+function rest(session: Living): Deadline[] {
+  const { idleTimeoutMs, keepMs } = session.spec.policy;
+  if (!acceptsWork(session) || session.operation || !canRest(session)) return [];
+  if (openExecs(session).some(({ spec }) => spec.keepsAwake)) return [];
+  const keptUntil = session.createdAt + (keepMs ?? 0);
+  if (idleTimeoutMs !== null)
+    return [deadline('idle', Math.max(session.lastActivityAt + idleTimeoutMs, keptUntil))];
+  return keepMs === null ? [] : [deadline('keep', keptUntil)];
+}
+
+const canRest = ({ current }: Living): boolean =>
+  current !== null && (canDo(current, 'suspend') || canDo(current, 'checkpoint'));
+
+function endOfRuntime({ spec, firstStartedAt, warnedOfRuntime }: Living): Deadline[] {
+  const { maxRuntimeMs } = spec.policy;
+  if (maxRuntimeMs === null || firstStartedAt === null) return [];
+  const end = firstStartedAt + maxRuntimeMs;
+  const warning = deadline('runtime_warning', end - Math.min(WARNING_MS, maxRuntimeMs / 10));
+  return [deadline('max_runtime', end), ...(warnedOfRuntime ? [] : [warning])];
+}
+
+function endOfExecs(session: Living): Deadline[] {
+  if (session.status !== 'running') return [];
+  return openExecs(session).flatMap(({ execId, spec, startedAt, cancel }) =>
+    spec.timeoutMs === null || startedAt === null || cancel
+      ? []
+      : [deadline('exec_timeout', startedAt + spec.timeoutMs, execId)],
+  );
+}
+
+function nextCheckpoint(session: Living): Deadline[] {
+  const { checkpointEveryMs } = session.spec.policy;
+  if (checkpointEveryMs === null || !acceptsWork(session) || session.operation) return [];
+  if (!canDo(session.current, 'checkpoint')) return [];
+  return [deadline('checkpoint', session.lastCheckpointAt + checkpointEveryMs)];
+}

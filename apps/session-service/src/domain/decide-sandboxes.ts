@@ -1,0 +1,335 @@
+import {
+  type CommandNamed,
+  fact,
+  type LossEvidence,
+  Refusal,
+  type ReportNamed,
+  type SessionEvent,
+} from '@vmux/events';
+import { neverStarted, rehydration } from './consequences';
+import { abandoned, loss } from './endings';
+import {
+  fromCurrent,
+  fromPending,
+  livingSession,
+  nothingUnderway,
+  outcomesUnknown,
+  sentBy,
+  stale,
+} from './fences';
+import type { LogState } from './log-state';
+import {
+  type Current,
+  canDo,
+  checkpointOf,
+  exists,
+  isLiving,
+  type Living,
+  lastCheckpoint,
+  MAX_STARTS,
+  type Pending,
+  type Session,
+} from './state';
+
+/** The pending sandbox becomes the current one; what ran in the one before ends as unknown. */
+export function ready(
+  report: ReportNamed<'SandboxReady'>,
+  session: Session,
+  log: LogState,
+): SessionEvent[] {
+  if (exists(session) && session.current?.epoch === report.epoch)
+    return readyAgain(report, session);
+  const living = fromPending(report, session);
+  const { pending, current } = living;
+  const { at, epoch, instance, runnerId, data } = report;
+  if (pending.restore && data.restoredDigest !== pending.restore.manifestDigest)
+    return failedStart(living, 'the restored files are not those of the checkpoint', REFUSED, at);
+  const { restore } = pending;
+  const before = current
+    ? outcomesUnknown(
+        { ...living, current } as Living & { readonly current: Current },
+        log,
+        pending.purpose === 'move' ? 'moved' : 'rolled_back',
+        at,
+      )
+    : [];
+  const restored = restore && {
+    checkpointId: restore.checkpointId,
+    manifestDigest: restore.manifestDigest,
+  };
+  return [
+    ...before,
+    fact('SandboxStarted', { at, epoch, instance, runnerId, base: data.base, restored }),
+    ...fulfilled(living, at),
+  ];
+}
+
+function readyAgain(report: ReportNamed<'SandboxReady'>, session: Session): SessionEvent[] {
+  const { current } = fromCurrent(report, session);
+  const { at, epoch, instance, runnerId } = report;
+  return current.adopting ? [fact('SandboxAdopted', { at, epoch, instance, runnerId })] : [];
+}
+
+function fulfilled({ operation, pending, provider }: Living, at: number): SessionEvent[] {
+  if (!pending) return [];
+  const { epoch } = pending;
+  if (operation?.kind === 'rollback')
+    return [fact('RolledBack', { at, checkpointId: operation.checkpointId, epoch })];
+  if (operation?.kind === 'move')
+    return [fact('Moved', { at, from: provider, to: operation.provider, epoch })];
+  return [];
+}
+
+export function failed(report: ReportNamed<'SandboxFailed'>, session: Session): SessionEvent[] {
+  if (isLiving(session) && session.current?.epoch === report.epoch)
+    throw new Refusal('out_of_order', 'this sandbox has started: report it as lost', {
+      epoch: report.epoch,
+    });
+  const { message, retryable } = report.data;
+  const fate = { retryable, mayRemain: false };
+  return failedStart(fromPending(report, session), message, fate, report.at);
+}
+
+interface Fate {
+  readonly retryable: boolean;
+  readonly mayRemain: boolean;
+}
+const REFUSED: Fate = { retryable: false, mayRemain: true };
+const UNREACHABLE: Fate = { retryable: true, mayRemain: true };
+
+function failedStart(
+  session: Living & { readonly pending: Pending },
+  message: string,
+  { retryable, mayRemain }: Fate,
+  at: number,
+): SessionEvent[] {
+  const { operation, pending } = session;
+  const { epoch } = pending;
+  const failure = fact('SandboxFailed', { at, epoch, message, retryable, mayRemain });
+  switch (operation?.kind) {
+    case 'create':
+      if (retryable && operation.starts < MAX_STARTS) return [failure];
+      return [
+        failure,
+        ...neverStarted(session, 'session_failed', at),
+        fact('SessionFailed', { at, message }),
+      ];
+    case 'rehydrate':
+      if (retryable && operation.starts < MAX_STARTS) return [failure];
+      return [
+        failure,
+        fact('RestoreFailed', { at, checkpointId: operation.checkpointId, message }),
+        ...neverStarted(session, 'sandbox_failed', at),
+      ];
+    case 'rollback':
+      return [
+        failure,
+        fact('RestoreFailed', { at, checkpointId: operation.checkpointId, message }),
+      ];
+    case 'move':
+      return [failure, fact('MoveFailed', { at, message })];
+    default:
+      return [failure];
+  }
+}
+
+export function lost(
+  report: ReportNamed<'SandboxLost'>,
+  session: Session,
+  log: LogState,
+): SessionEvent[] {
+  return lossOf(fromCurrent(report, session), log, evidenceOf(report), report.at);
+}
+
+const lossOf = (
+  session: Living,
+  log: LogState,
+  evidence: LossEvidence,
+  at: number,
+): SessionEvent[] => [...loss(session, log, evidence, at), ...abandoned(session, 'loss', at)];
+
+/** A runner knows by a probe or by another instance; anything else is for the session to decide. */
+function evidenceOf({ data: { evidence } }: ReportNamed<'SandboxLost'>) {
+  if (evidence.kind === 'probe' || evidence.kind === 'different_instance') return evidence;
+  throw new Refusal('out_of_order', 'unreachable is not lost: probe it', { kind: evidence.kind });
+}
+
+/** Also of a sandbox of the past, whose destruction was owed; otherwise it is no news. */
+export function released(
+  report: ReportNamed<'SandboxReleased'>,
+  session: Session,
+  log: LogState,
+): SessionEvent[] {
+  const { at, epoch, instance } = report;
+  const fate = fact('SandboxReleased', { at, epoch, instance });
+  if (exists(session) && session.current?.epoch !== epoch) {
+    const debt = session.retired.find((each) => each.epoch === epoch);
+    if (!debt && epoch > session.lastEpoch) throw stale(report, session);
+    if (!debt || (debt.instance !== null && debt.instance !== instance)) return [];
+    sentBy(report, debt.runnerId);
+    return [fate];
+  }
+  const living = fromCurrent(report, session);
+  if (living.status === 'stopping') return [fate, ...outcomesUnknown(living, log, 'stopped', at)];
+  if (living.operation?.kind === 'release' && living.operation.taken)
+    return [fate, ...outcomesUnknown(living, log, 'released', at)];
+  throw new Refusal('out_of_order', 'nobody asked to destroy this sandbox: report it as lost', {
+    epoch,
+  });
+}
+
+export function suspend(
+  { sessionId, owner, at }: CommandNamed<'SuspendSession'>,
+  session: Session,
+): SessionEvent[] {
+  const living = livingSession(session, sessionId, owner);
+  const already = living.status === 'suspended' ? !living.operation : false;
+  if (already || living.operation?.kind === 'suspend') return [];
+  nothingUnderway(living);
+  if (living.status !== 'running') throw notRunning(living);
+  if (!canDo(living.current, 'suspend'))
+    throw new Refusal('not_supported', `${living.provider} cannot suspend: stop or checkpoint it`, {
+      provider: living.provider,
+      capability: 'suspend',
+    });
+  return [fact('SuspendRequested', { at, epoch: living.current.epoch, cause: 'request' })];
+}
+
+export function suspended(
+  report: ReportNamed<'SandboxSuspended'>,
+  session: Session,
+): SessionEvent[] {
+  const { at, epoch, data } = report;
+  const awaited = answers(fromCurrent(report, session), 'suspend', data.request);
+  return awaited ? [fact('SandboxSuspended', { at, epoch })] : [];
+}
+
+export function suspendFailed(
+  report: ReportNamed<'SuspendFailed'>,
+  session: Session,
+): SessionEvent[] {
+  const { at, epoch, data } = report;
+  const awaited = answers(fromCurrent(report, session), 'suspend', data.request);
+  return awaited ? [fact('SuspendFailed', { at, epoch, message: data.message })] : [];
+}
+
+export function resume(
+  { sessionId, owner, at }: CommandNamed<'ResumeSession'>,
+  session: Session,
+): SessionEvent[] {
+  const living = livingSession(session, sessionId, owner);
+  const kind = living.operation?.kind;
+  if (kind === 'resume' || kind === 'rehydrate' || kind === 'create') return [];
+  nothingUnderway(living);
+  if (living.status === 'suspended')
+    return [fact('ResumeRequested', { at, epoch: living.current.epoch, cause: 'request' })];
+  return living.status === 'lost' || living.status === 'released'
+    ? [rehydration(living, 'request', at)]
+    : [];
+}
+
+export function resumed(report: ReportNamed<'SandboxResumed'>, session: Session): SessionEvent[] {
+  const { at, epoch, data } = report;
+  const living = fromCurrent(report, session);
+  const awaited = answers(living, 'resume', data.request) || answers(living, 'thaw', data.request);
+  return awaited ? [fact('SandboxResumed', { at, epoch })] : [];
+}
+
+/** A frozen source that does not thaw is asked again: it has not gone anywhere. */
+export function resumeFailed(
+  report: ReportNamed<'ResumeFailed'>,
+  session: Session,
+): SessionEvent[] {
+  const { at, epoch, data } = report;
+  const living = fromCurrent(report, session);
+  if (!answers(living, 'resume', data.request)) return [];
+  return [
+    fact('ResumeFailed', { at, epoch, message: data.message }),
+    ...neverStarted(living, 'sandbox_failed', at),
+  ];
+}
+
+const answers = (
+  { operation }: Living,
+  kind: 'suspend' | 'resume' | 'thaw',
+  request: number,
+): boolean => operation?.kind === kind && 'request' in operation && operation.request === request;
+
+export function rehydrate(
+  { sessionId, owner, at, principal, data }: CommandNamed<'RehydrateSession'>,
+  session: Session,
+  log: LogState,
+): SessionEvent[] {
+  const living = livingSession(session, sessionId, owner);
+  const { checkpointId, provider, allowBaseChange, force } = data;
+  const from = checkpointId ?? lastCheckpoint(living)?.checkpointId ?? null;
+  if (from !== null && !checkpointOf(living, from)) throw noCheckpoint(from);
+  const request = fact('RehydrateRequested', {
+    at,
+    checkpointId: from,
+    provider: provider ?? living.provider,
+    allowBaseChange,
+    cause: force ? 'force' : 'request',
+  });
+  if (force && living.current && living.status !== 'stopping')
+    return [
+      ...loss(living, log, { kind: 'decision', by: principal }, at),
+      ...abandoned(living, 'given_up', at),
+      request,
+    ];
+  nothingUnderway(living);
+  if (living.current)
+    throw new Refusal('session_live', `${sessionId} has a sandbox: force if it cannot be reached`, {
+      sessionId,
+      status: living.status,
+    });
+  return [request];
+}
+
+/** The consequence of having a runner is the request itself. */
+export const place = (_: CommandNamed<'PlaceSandbox'>, __: Session): SessionEvent[] => [];
+
+export function declareLost(
+  { at, data }: CommandNamed<'DeclareLost'>,
+  session: Session,
+  log: LogState,
+): SessionEvent[] {
+  if (!isLiving(session)) return [];
+  const { epoch, evidence } = data;
+  if (evidence.kind === 'unreachable') expectLongEnough(session, evidence.since, at);
+  if (session.current?.epoch === epoch) {
+    const closed = log.epoch === epoch && log.closed;
+    return evidence.kind === 'log_closed' && !closed ? [] : lossOf(session, log, evidence, at);
+  }
+  const { pending } = session;
+  if (pending?.epoch !== epoch || evidence.kind === 'log_closed') return [];
+  return failedStart({ ...session, pending }, 'its runner cannot be reached', UNREACHABLE, at);
+}
+
+function expectLongEnough(session: Living, since: number, at: number): void {
+  const { lostAfterMs } = session.spec.policy;
+  if (lostAfterMs === null || at - since < lostAfterMs)
+    throw new Refusal('too_early', 'unreachable is not lost: the policy says how long to wait', {
+      lostAfterMs,
+      since,
+    });
+}
+
+export function reassign(
+  { at, data }: CommandNamed<'ReassignRunner'>,
+  session: Session,
+): SessionEvent[] {
+  if (!isLiving(session)) return [];
+  const { current } = session;
+  if (current?.epoch !== data.epoch || current.instance !== data.instance) return [];
+  if (current.runnerId === data.to) return [];
+  return [fact('RunnerReassigned', { at, epoch: data.epoch, from: current.runnerId, to: data.to })];
+}
+
+export const notRunning = ({ sessionId, status }: Living): Refusal =>
+  new Refusal('not_running', `${sessionId} is ${status}: resume it first`, { sessionId, status });
+
+export const noCheckpoint = (checkpointId: string): Refusal =>
+  new Refusal('checkpoint_not_found', `there is no checkpoint ${checkpointId}: list them`, {
+    checkpointId,
+  });
