@@ -1,3 +1,4 @@
+import { ProtocolViolation } from './errors';
 import type { SupervisorClient } from './supervisor-client';
 import { asBuffer, MAX_DATA } from './wire';
 
@@ -27,16 +28,18 @@ export function openInput(
 
   const send = async (data: Buffer, end: boolean): Promise<void> => {
     let rest = data;
-    do {
+    for (;;) {
       const piece = rest.subarray(0, MAX_DATA);
       const last = end && piece.length === rest.length;
       const taken = await client.stdin({ execId, writer, offset: at, data: piece, end: last });
       const moved = Math.min(Math.max(taken.next - at, 0), piece.length);
       at += moved;
       rest = rest.subarray(moved);
+      // The end of the input has a number of its own, after the last byte.
+      if (rest.length === 0 && (!end || taken.next > at)) return;
       if (taken.ready) await taken.ready;
-      else if (last || rest.length === 0) return;
-    } while (rest.length > 0 || end);
+      else if (moved === 0) throw new ProtocolViolation('STDIN_ACK: nothing taken, and not full');
+    }
   };
   const queued = (data: Buffer, end: boolean): Promise<void> => {
     const sent = tail.then(() => send(data, end));
