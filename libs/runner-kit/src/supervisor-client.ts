@@ -1,5 +1,5 @@
 import type { Duplex } from 'node:stream';
-import { PipeBroken, ProtocolViolation, type SandboxError } from './errors';
+import { PipeBroken, type SandboxError } from './errors';
 import {
   type ExecState,
   type Figures,
