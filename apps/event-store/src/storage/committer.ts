@@ -29,7 +29,7 @@ export interface Group {
 export interface CommitterEvents {
   /** Once the events are durable, before their appends are acknowledged. */
   published(events: readonly CommittedEvent[]): void;
-  /** Nothing may be acknowledged any more: end the process. */
+  /** A sync failed or worse. Nothing may be acknowledged any more: end the process. */
   fatal(error: unknown): void;
   /** Between two groups, while nothing is being written and no snapshot is pinned. */
   idle(): Promise<void> | undefined;
@@ -59,7 +59,7 @@ export class Committer {
     private readonly database: Database,
     private readonly writer: Writer,
     private readonly reader: EventReader,
-    private readonly wal: WalSync,
+    private readonly wal: Pick<WalSync, 'sync'>,
     private readonly mark: HighWaterMark,
     private readonly events: CommitterEvents,
   ) {
@@ -108,26 +108,21 @@ export class Committer {
   private async commit(group: readonly Submission[]): Promise<void> {
     const started = performance.now();
     this.reader.pin();
-    try {
-      const outcomes = this.transact(group);
-      const events = this.writer.takeWritten();
-      const last = events.at(-1);
-      if (last) {
-        await this.wal.sync();
-        this.mark.write(last.position);
-      }
-      this.reader.unpin();
-      if (last) this.events.published(events);
-      group.forEach((submission, at) => {
-        submission.done(outcomes[at] ?? { kind: 'failed', reason: 'not decided' });
-      });
-      const seconds = (performance.now() - started) / 1000;
-      const bytes = events.reduce((sum, { frame }) => sum + frame.length + PAGE_BYTES, 0);
-      this.events.committed({ writes: group.length, events: events.length, bytes, seconds });
-    } catch (error) {
-      this.events.fatal(error);
-      throw error;
+    const outcomes = this.transact(group);
+    const events = this.writer.takeWritten();
+    const last = events.at(-1);
+    if (last) {
+      await this.wal.sync();
+      this.mark.write(last.position);
     }
+    this.reader.unpin();
+    if (last) this.events.published(events);
+    group.forEach((submission, at) => {
+      submission.done(outcomes[at] ?? { kind: 'failed', reason: 'not decided' });
+    });
+    const seconds = (performance.now() - started) / 1000;
+    const bytes = events.reduce((sum, { frame }) => sum + frame.length + PAGE_BYTES, 0);
+    this.events.committed({ writes: group.length, events: events.length, bytes, seconds });
   }
 
   /** All of the group in one transaction; when it cannot be stored, none of it is. */

@@ -28,6 +28,8 @@ export class WalSync {
     // SQLite takes no locks on the WAL file itself, so closing this descriptor releases none.
     this.fd = openSync(walFile(directory), 'r+');
     this.preallocate();
+    // A killed process may have left commits that were never synced. They are about to be shown.
+    fsyncSync(this.fd);
     const directoryFd = openSync(directory, 'r');
     fsyncSync(directoryFd);
     closeSync(directoryFd);
@@ -41,7 +43,6 @@ export class WalSync {
     const { size } = fstatSync(this.fd);
     if (size >= PREALLOCATED_BYTES) return;
     writeSync(this.fd, Buffer.alloc(PREALLOCATED_BYTES - size), 0, undefined, size);
-    fsyncSync(this.fd);
   }
 
   /** Resolves when everything committed so far is durable. */

@@ -7,7 +7,7 @@ import { lockDirectory } from './lock';
 import { EventReader } from './reader';
 import { Scavenger } from './scavenger';
 import { databaseFile, openEvents } from './schema';
-import { isDiskFull, openDatabase } from './sqlite';
+import { isFailedSync, openDatabase } from './sqlite';
 import { Writer } from './writer';
 
 export interface EventStoreOptions {
@@ -38,6 +38,8 @@ export function openEventStore({
 }: EventStoreOptions): EventStore {
   mkdirSync(directory, { recursive: true, mode: 0o700 });
   chmodSync(directory, 0o700);
+  const housekeepingFailed = (error: unknown): void =>
+    isFailedSync(error) ? events.fatal(error) : events.housekeepingFailed(error);
   const lock = lockDirectory(directory);
   const mark = new HighWaterMark(directory);
   const database = openEvents(directory, mark);
@@ -45,12 +47,8 @@ export function openEventStore({
   const reader = new EventReader(readDatabase);
   const writer = new Writer(database);
   const wal = new WalSync(directory);
-  const checkpointer = new Checkpointer(
-    directory,
-    database,
-    walLimitBytes,
-    events.housekeepingFailed,
-  );
+  mark.write(reader.lastPosition());
+  const checkpointer = new Checkpointer(directory, database, walLimitBytes, housekeepingFailed);
   const scavenger = new Scavenger(database);
 
   let nextStep: NodeJS.Timeout | undefined;
@@ -63,8 +61,7 @@ export function openEventStore({
       clearTimeout(nextStep);
       nextStep = setTimeout(() => committer.wake(), SCAVENGE_PAUSE_MS);
     } catch (error) {
-      if (!isDiskFull(error)) throw error;
-      events.housekeepingFailed(error);
+      housekeepingFailed(error);
     }
   };
 

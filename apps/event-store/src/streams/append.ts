@@ -76,7 +76,7 @@ export function batchAppend(call: Call, committer: Committer): void {
       request: { kind: 'append', stream: options.stream, expected: options.expected, events },
       bytes,
       deadlineMs: options.deadlineMs,
-      done: answer,
+      done: (outcome) => call.guard(() => answer(outcome)),
     });
     holdBack(call, committer);
   };
