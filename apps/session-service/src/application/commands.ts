@@ -1,0 +1,80 @@
+import {
+  type ClientCommand,
+  type CommandAccepted,
+  type CommandNamed,
+  Refusal,
+  sessionIdOf,
+} from '@vmux/events';
+import type { KeyStore } from '@vmux/key-store';
+import type { Changes } from './changes';
+import type { SessionHistory } from './session-history';
+
+const MAX_ATTEMPTS = 16;
+
+/** Takes a client's command to its answer. The same key finds the same answer. */
+export class CommandHandler {
+  constructor(
+    private readonly changes: Changes,
+    private readonly history: SessionHistory,
+    private readonly keys: KeyStore,
+  ) {}
+
+  handle(command: ClientCommand): Promise<CommandAccepted> {
+    return command.type === 'CreateSession' ? this.create(command) : this.answer(command);
+  }
+
+  /** An id that another's session has is left to it; the next attempt has another id. */
+  private async create(command: CommandNamed<'CreateSession'>): Promise<CommandAccepted> {
+    const { owner, key, data } = command;
+    for (let attempt = data.attempt; ; attempt += 1) {
+      const sessionId = sessionIdOf(data.name, owner, key, attempt);
+      try {
+        return await this.answer(await this.at(command, sessionId, attempt));
+      } catch (fault) {
+        const taken = fault instanceof Refusal && fault.code === 'name_taken';
+        if (!taken || attempt >= data.attempt + MAX_ATTEMPTS) throw fault;
+      }
+    }
+  }
+
+  /** Values that were sealed for the first id are sealed again for the one that is free. */
+  private async at(
+    command: CommandNamed<'CreateSession'>,
+    sessionId: string,
+    attempt: number,
+  ): Promise<CommandNamed<'CreateSession'>> {
+    const { env } = command.data.spec;
+    const sealed =
+      env === null || sessionId === command.sessionId
+        ? env
+        : await this.keys.seal(sessionId, await this.keys.unseal(command.sessionId, env));
+    const spec = { ...command.data.spec, env: sealed };
+    return { ...command, sessionId, data: { ...command.data, attempt, spec } };
+  }
+
+  private async answer(command: ClientCommand): Promise<CommandAccepted> {
+    const { sessionId } = command;
+    const { before, after, events, repeatedFrom } = await this.changes.command(command);
+    if (repeatedFrom !== null) {
+      const last = await this.history.eventsUnder(sessionId, repeatedFrom, command.key);
+      return {
+        ok: true,
+        sessionId,
+        firstRevision: repeatedFrom,
+        revision: last?.revision ?? repeatedFrom,
+        position: String(last?.position ?? after.position),
+        repeated: true,
+      };
+    }
+    const { revision } = after.session;
+    const firstRevision = events.length > 0 ? before.session.revision + 1 : revision;
+    return {
+      ok: true,
+      sessionId,
+      firstRevision,
+      revision,
+      position: String(after.position),
+      repeated: false,
+    };
+  }
+}

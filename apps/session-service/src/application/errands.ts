@@ -1,0 +1,155 @@
+import { createHash } from 'node:crypto';
+import type { EventStore } from '@vmux/event-store';
+import {
+  deriveCheckpointId,
+  logStream,
+  type Order,
+  Refusal,
+  type SealedOrder,
+  type SystemCommand,
+  scopedKey,
+  sessionIdOf,
+  sessionStream,
+  snapshotStream,
+  unsealOrder,
+} from '@vmux/events';
+import type { KeyStore } from '@vmux/key-store';
+import type { Owed, OwedFork } from '../domain/react';
+import { type Existing, exists, isLiving, type Living, type Session } from '../domain/state';
+import type { Changes } from './changes';
+import type { CommandHandler } from './commands';
+import type { Log } from './log';
+import type { Hands } from './orders';
+import type { Runners } from './runners';
+import { truncateStream } from './session-log';
+import { lastOf } from './snapshots';
+
+const LOOK_FOR_A_RUNNER_EVERY_MS = 1000;
+const FORK_AGAIN_MS = 2000;
+
+/** Carries out what Orders finds owed. */
+export class Errands implements Hands {
+  constructor(
+    private readonly changes: Changes,
+    private readonly commands: CommandHandler,
+    private readonly keys: KeyStore,
+    private readonly runners: Runners,
+    private readonly store: EventStore,
+    private readonly publish: (order: Order) => void,
+    private readonly log: Log,
+  ) {}
+
+  async send(order: SealedOrder): Promise<Order> {
+    const opened = new Map<object, Readonly<Record<string, string>>>();
+    if ('env' in order.data)
+      for (const env of order.data.env)
+        opened.set(env, await this.keys.unseal(order.sessionId, env));
+    const clear = unsealOrder(order, (env) => opened.get(env) ?? {});
+    this.publish(clear);
+    return clear;
+  }
+
+  async ask(session: Session, owed: Owed, now: number): Promise<number | null> {
+    if (!exists(session)) return null;
+    const again: (number | null)[] = [];
+    for (const { kind, execId, at } of owed.deadlines) {
+      const checkpointId = deriveCheckpointId(session.sessionId, kind, String(at));
+      await this.fire(session, now, { type: 'FireDeadline', data: { kind, execId, checkpointId } });
+    }
+    if (owed.place) {
+      await this.fire(session, now, { type: 'PlaceSandbox', data: {} });
+      again.push(now + LOOK_FOR_A_RUNNER_EVERY_MS);
+    }
+    for (const fork of owed.forks)
+      if (!(await this.fork(session, fork, now))) again.push(now + FORK_AGAIN_MS);
+    if (isLiving(session)) again.push(await this.reachable(session, now));
+    const times = again.filter((time) => time !== null);
+    return times.length === 0 ? null : Math.min(...times);
+  }
+
+  async erase({ sessionId, revision }: Session & { status: 'deleted' }): Promise<void> {
+    await this.keys.destroy(sessionId);
+    await truncateStream(this.store, sessionStream(sessionId), revision);
+    for (const stream of [logStream(sessionId), snapshotStream(sessionId)]) {
+      const last = await lastOf(this.store, stream);
+      if (last) await truncateStream(this.store, stream, last.revision + 1);
+    }
+    this.log.info({ sessionId }, 'a deleted session was erased');
+  }
+
+  /** By its policy a sandbox whose runner is silent for long counts as lost. */
+  private async reachable(session: Living, now: number): Promise<number | null> {
+    const { lostAfterMs } = session.spec.policy;
+    const sandbox = session.current ?? session.pending;
+    if (lostAfterMs === null || !sandbox) return null;
+    const since = this.runners.unreachableSince(sandbox.runnerId);
+    if (since === null) return now + lostAfterMs;
+    if (now - since < lostAfterMs) return since + lostAfterMs;
+    await this.fire(session, now, {
+      type: 'DeclareLost',
+      data: { epoch: sandbox.epoch, evidence: { kind: 'unreachable', since } },
+    });
+    return now + lostAfterMs;
+  }
+
+  /** True once the child exists and the parent's history says so. */
+  private async fork(parent: Existing, fork: OwedFork, now: number): Promise<boolean> {
+    const { owner, sessionId } = parent;
+    const { forkId, index, name, provider, checkpoint } = fork;
+    const key = scopedKey(owner, `fork ${sessionId} ${forkId}`, String(index));
+    const childId = sessionIdOf(name, owner, key, 0);
+    try {
+      const { env } = parent.spec;
+      const sealed = env && (await this.keys.seal(childId, await this.keys.unseal(sessionId, env)));
+      const created = await this.commands.handle({
+        type: 'CreateSession',
+        sessionId: childId,
+        key,
+        digest: createHash('sha256').update(`${forkId} ${index}`).digest('hex'),
+        owner,
+        principal: 'system',
+        correlationId: `fork.${forkId}`,
+        traceparent: null,
+        at: now,
+        placement: null,
+        data: {
+          name,
+          attempt: 0,
+          provider,
+          spec: { ...parent.spec, env: sealed },
+          lineage: { parent: sessionId, checkpoint, forkId },
+        },
+      });
+      await this.fire(parent, now, {
+        type: 'RecordFork',
+        data: { forkId, index, child: created.sessionId },
+      });
+      return true;
+    } catch (fault) {
+      this.log.warn({ sessionId, forkId, index, fault }, 'a fork could not be created yet');
+      return false;
+    }
+  }
+
+  /** A refusal means that it is no longer owed, or not yet. */
+  private async fire(
+    { sessionId }: Existing,
+    at: number,
+    command: Pick<SystemCommand, 'type' | 'data'>,
+  ): Promise<void> {
+    try {
+      await this.changes.command({
+        ...command,
+        sessionId,
+        principal: 'system',
+        correlationId: `${command.type}.${sessionId}`,
+        traceparent: null,
+        at,
+        placement: null,
+      } as SystemCommand);
+    } catch (fault) {
+      if (!(fault instanceof Refusal)) throw fault;
+      this.log.debug({ sessionId, type: command.type, code: fault.code }, fault.message);
+    }
+  }
+}

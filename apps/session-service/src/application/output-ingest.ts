@@ -1,0 +1,143 @@
+import { Failure, type OutputAccepted, type OutputReport, type Refused } from '@vmux/events';
+import type { LogWriting } from './log-writing';
+import { decideBatch } from './output-batch';
+
+export interface IngestLimits {
+  /** Appends under way at once, over all sessions. */
+  readonly maxAppends: number;
+  /** Of one append. Below the store's limit of 1 MiB by what marks and metadata need. */
+  readonly maxAppendBytes: number;
+  readonly maxSessionBytes: number;
+  readonly maxTotalBytes: number;
+}
+
+export const INGEST_LIMITS: IngestLimits = {
+  maxAppends: 4,
+  maxAppendBytes: 768 * 1024,
+  maxSessionBytes: 4 * 1024 * 1024,
+  maxTotalBytes: 64 * 1024 * 1024,
+};
+
+type Reply = OutputAccepted | Refused;
+
+interface Waiting {
+  readonly report: OutputReport;
+  readonly bytes: number;
+  readonly settle: (reply: Reply) => void;
+  readonly fail: (fault: unknown) => void;
+}
+
+interface Line {
+  readonly waiting: Waiting[];
+  /** Waiting and being written. */
+  bytes: number;
+  writing: boolean;
+}
+
+/**
+ * Output on its way into logs. A session's next append takes what arrived during its last one; sessions
+ * take turns, so that one that never stops writing delays another by no more than an append.
+ */
+export class OutputIngest {
+  private readonly lines = new Map<string, Line>();
+  private readonly turns: string[] = [];
+  private totalBytes = 0;
+  private appends = 0;
+
+  constructor(
+    private readonly writing: LogWriting,
+    private readonly hasRoom: () => boolean,
+    private readonly limits: IngestLimits = INGEST_LIMITS,
+  ) {}
+
+  get bytesInFlight(): number {
+    return this.totalBytes;
+  }
+
+  /** Answers once the output is durable: a sender that waits for the answer goes at the store's pace. */
+  take(report: OutputReport): Promise<Reply> {
+    const bytes = sizeOf(report);
+    const line = this.admitted(report.sessionId, bytes);
+    return new Promise((settle, fail) => {
+      line.waiting.push({ report, bytes, settle, fail });
+      line.bytes += bytes;
+      this.totalBytes += bytes;
+      if (!line.writing && line.waiting.length === 1) this.turns.push(report.sessionId);
+      this.next();
+    });
+  }
+
+  private admitted(sessionId: string, bytes: number): Line {
+    if (!this.hasRoom())
+      throw new Failure('no_space', 'the store is short of room: hold output back', true, 5000);
+    const line = this.lines.get(sessionId) ?? { waiting: [], bytes: 0, writing: false };
+    const { maxSessionBytes, maxTotalBytes } = this.limits;
+    const share = Math.min(maxSessionBytes, maxTotalBytes / Math.max(1, this.lines.size));
+    const fair = line.bytes === 0 || line.bytes + bytes <= share;
+    if (!fair || this.totalBytes + bytes > 2 * maxTotalBytes)
+      throw new Failure('overloaded', 'wait for answers before sending more', true, 100);
+    this.lines.set(sessionId, line);
+    return line;
+  }
+
+  private next(): void {
+    while (this.appends < this.limits.maxAppends) {
+      const sessionId = this.turns.shift();
+      const line = sessionId === undefined ? undefined : this.lines.get(sessionId);
+      if (sessionId === undefined || !line) return;
+      this.appends += 1;
+      line.writing = true;
+      void this.turn(sessionId, line).finally(() => {
+        this.appends -= 1;
+        line.writing = false;
+        if (line.waiting.length > 0) this.turns.push(sessionId);
+        else this.lines.delete(sessionId);
+        this.next();
+      });
+    }
+  }
+
+  private async turn(sessionId: string, line: Line): Promise<void> {
+    const batch = this.batchOf(line);
+    try {
+      const replies = await this.writing.write(sessionId, (log, fence) => {
+        const {
+          events,
+          replies: result,
+          refused,
+        } = decideBatch(
+          batch.map(({ report }) => report),
+          log,
+          fence,
+        );
+        return { events, result, refused };
+      });
+      for (const [index, { settle, fail }] of batch.entries()) {
+        const reply = replies[index];
+        if (reply) settle(reply);
+        else fail(new Error('output was written and not answered'));
+      }
+    } catch (fault) {
+      for (const { fail } of batch) fail(fault);
+    } finally {
+      const bytes = batch.reduce((sum, each) => sum + each.bytes, 0);
+      line.bytes -= bytes;
+      this.totalBytes -= bytes;
+    }
+  }
+
+  private batchOf(line: Line): readonly Waiting[] {
+    let bytes = 0;
+    let count = 0;
+    for (const each of line.waiting) {
+      if (count > 0 && bytes + each.bytes > this.limits.maxAppendBytes) break;
+      bytes += each.bytes;
+      count += 1;
+    }
+    return line.waiting.splice(0, count);
+  }
+}
+
+/** With what an event costs beside its bytes. */
+const sizeOf = ({ items }: OutputReport): number =>
+  items.reduce((sum, item) => sum + 256 + (item.kind === 'chunk' ? item.bytes.length : 0), 0);

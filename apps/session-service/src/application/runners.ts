@@ -1,0 +1,101 @@
+import type { Capability, Heartbeat, Placement } from '@vmux/events';
+
+/** Longer than three heartbeats. */
+const FRESH_MS = 15_000;
+
+interface Heard {
+  readonly heartbeat: Heartbeat;
+  readonly heardAt: number;
+  /** Sandboxes sent there since, which the heartbeat does not count yet. */
+  readonly placedSince: number;
+}
+
+export interface Wanted {
+  readonly provider: string;
+  readonly capabilities: readonly Capability[];
+  /** Not this one: a move goes elsewhere. */
+  readonly except?: string;
+}
+
+/** The runners that this process hears. A hint for placement, never a fact about a session. */
+export class Runners {
+  private readonly heard = new Map<string, Heard>();
+
+  constructor(
+    private readonly now: () => number,
+    private deafUntil: number = now(),
+  ) {}
+
+  /** True when it was not there a moment ago, or is another process by the same name. */
+  hear(heartbeat: Heartbeat): boolean {
+    const known = this.heard.get(heartbeat.runnerId);
+    this.heard.set(heartbeat.runnerId, { heartbeat, heardAt: this.now(), placedSince: 0 });
+    if (!known || !this.isFresh(known)) return true;
+    return known.heartbeat.incarnation !== heartbeat.incarnation;
+  }
+
+  isReachable(runnerId: string): boolean {
+    const known = this.heard.get(runnerId);
+    return known !== undefined && this.isFresh(known);
+  }
+
+  /** This process hears nobody now: silence says nothing about runners. */
+  deaf(): void {
+    this.deafUntil = this.now();
+  }
+
+  /** Null while it is heard. Nothing is known of the time before this process listened. */
+  unreachableSince(runnerId: string): number | null {
+    const known = this.heard.get(runnerId);
+    if (known && this.isFresh(known)) return null;
+    return Math.max(known?.heardAt ?? 0, this.deafUntil);
+  }
+
+  /** The runner with the most room, or null when none fits. */
+  place(wanted: Wanted): Placement | null {
+    let best: { heard: Heard; placement: Placement; room: number } | null = null;
+    for (const heard of this.heard.values()) {
+      const placement = this.isFresh(heard) ? fits(heard, wanted) : null;
+      if (!placement) continue;
+      const room = roomOf(heard);
+      if (!best || room > best.room || (room === best.room && comesFirst(heard, best.heard)))
+        best = { heard, placement, room };
+    }
+    if (!best) return null;
+    const { runnerId } = best.placement;
+    this.heard.set(runnerId, { ...best.heard, placedSince: best.heard.placedSince + 1 });
+    return best.placement;
+  }
+
+  forgetSilent(): void {
+    for (const [runnerId, { heardAt }] of this.heard)
+      if (this.now() - heardAt > 24 * 3600 * 1000) this.heard.delete(runnerId);
+  }
+
+  private isFresh({ heardAt }: Heard): boolean {
+    return this.now() - heardAt <= FRESH_MS;
+  }
+}
+
+function fits({ heartbeat, placedSince }: Heard, wanted: Wanted): Placement | null {
+  const offer = heartbeat.providers.find(
+    ({ provider, available }) => available && provider === wanted.provider,
+  );
+  if (!offer || heartbeat.draining || heartbeat.runnerId === wanted.except) return null;
+  if (!wanted.capabilities.every((capability) => offer.capabilities.includes(capability)))
+    return null;
+  if (heartbeat.capacity.sandboxes + placedSince >= heartbeat.capacity.maxSandboxes) return null;
+  const { runnerId } = heartbeat;
+  return { runnerId, provider: offer.provider, capabilities: offer.capabilities };
+}
+
+const roomOf = ({ heartbeat, placedSince }: Heard): number => {
+  const { sandboxes, maxSandboxes } = heartbeat.capacity;
+  return (maxSandboxes - sandboxes - placedSince) / maxSandboxes;
+};
+
+const comesFirst = (one: Heard, other: Heard): boolean => {
+  const [mine, theirs] = [one.heartbeat, other.heartbeat];
+  if (mine.capacity.load !== theirs.capacity.load) return mine.capacity.load < theirs.capacity.load;
+  return mine.runnerId < theirs.runnerId;
+};

@@ -1,0 +1,166 @@
+import { createHash } from 'node:crypto';
+import {
+  type Appended,
+  type EventStore,
+  type JsonObject,
+  type RecordedEvent,
+  StreamNotFound,
+} from '@vmux/event-store';
+import {
+  decodeForDeciding,
+  type EventMetadata,
+  encode,
+  eventIdOf,
+  type SessionEvent,
+  sessionStream,
+} from '@vmux/events';
+import { evolve } from '../domain/evolve';
+import { type Session, UNBORN } from '../domain/state';
+import type { Log } from './log';
+import { Lru } from './lru';
+import { SNAPSHOT_EVERY, type Snapshots } from './snapshots';
+
+/** A session's state as of a revision of its stream. */
+export interface Folded {
+  readonly session: Session;
+  /** Of the last event in it, in the whole store. */
+  readonly position: bigint;
+}
+
+const NOTHING: Folded = { session: UNBORN, position: 0n };
+
+export type Cause = Omit<EventMetadata, 'version'>;
+
+/** Events are plain data by construction; their types say more than JSON's. */
+const plain = ({ type, data, metadata }: ReturnType<typeof encode>) => ({
+  type,
+  data: data as unknown as JsonObject,
+  metadata: metadata as unknown as JsonObject,
+});
+
+/**
+ * Of one append: the same events under the same key have the same ids, so that it can be repeated. Other
+ * events, decided elsewhere under the same key, must not pass for them.
+ */
+const nameOf = (key: string, events: readonly SessionEvent[]): string =>
+  `${key}:${createHash('sha256').update(JSON.stringify(events)).digest('base64url')}`;
+
+/** A session's stream, folded. What is cached is only ever a guess that the append confirms. */
+export class SessionHistory {
+  private readonly cache: Lru<Folded>;
+
+  constructor(
+    private readonly store: EventStore,
+    private readonly snapshots: Snapshots,
+    private readonly log: Log,
+    cachedSessions: number,
+  ) {
+    this.cache = new Lru(cachedSessions);
+  }
+
+  readonly none = NOTHING;
+
+  /** What this process last knew, without asking the store. */
+  guess(sessionId: string): Folded | undefined {
+    return this.cache.get(sessionId);
+  }
+
+  /** The head of the stream, now. */
+  async load(sessionId: string): Promise<Folded> {
+    const start = this.cache.get(sessionId) ?? (await this.snapshots.find(sessionId)) ?? NOTHING;
+    return this.catchUp(sessionId, start);
+  }
+
+  /** Every event and no cache: what everything else has to be equal to. */
+  replay(sessionId: string): Promise<Folded> {
+    return this.fold(sessionId, NOTHING);
+  }
+
+  /** Throws `WrongRevision` when the guess was wrong. */
+  async append(
+    sessionId: string,
+    before: Folded,
+    events: readonly SessionEvent[],
+    cause: Cause,
+    key: string,
+  ): Promise<Folded> {
+    const stream = sessionStream(sessionId);
+    const { revision } = before.session;
+    const name = nameOf(key, events);
+    const appended: Appended = await this.store.append(
+      stream,
+      revision === -1 ? 'none' : revision,
+      events.map((event, index) => ({
+        id: eventIdOf(stream, revision + 1, name, index),
+        ...plain(encode(event, cause)),
+      })),
+    );
+    const session = events.reduce<Session>(
+      (state, event, index) =>
+        evolve(state, {
+          event,
+          revision: revision + 1 + index,
+          metadata: { ...cause, version: event.version },
+        }),
+      before.session,
+    );
+    const after = { session, position: appended.position };
+    this.remember(sessionId, before, after);
+    return after;
+  }
+
+  /** The first and the last event that a key caused, from the first on; null when they are gone. */
+  async eventsUnder(
+    sessionId: string,
+    firstRevision: number,
+    key: string,
+  ): Promise<{ revision: number; position: bigint } | null> {
+    let last: { revision: number; position: bigint } | null = null;
+    for await (const event of this.events(sessionId, firstRevision)) {
+      if (event.metadata.key !== key) break;
+      last = { revision: event.revision, position: event.position };
+    }
+    return last;
+  }
+
+  forget(sessionId: string): void {
+    this.cache.delete(sessionId);
+  }
+
+  private async catchUp(sessionId: string, start: Folded): Promise<Folded> {
+    const folded = await this.fold(sessionId, start);
+    if (folded.session.status !== 'unborn') this.remember(sessionId, start, folded);
+    return folded;
+  }
+
+  private async fold(sessionId: string, start: Folded): Promise<Folded> {
+    let folded = start;
+    for await (const stored of this.events(sessionId, start.session.revision + 1))
+      folded = {
+        session: evolve(folded.session, decodeForDeciding(stored)),
+        position: stored.position,
+      };
+    return folded;
+  }
+
+  private async *events(sessionId: string, from: number): AsyncGenerator<RecordedEvent> {
+    try {
+      yield* this.store.read(sessionStream(sessionId), { from });
+    } catch (fault) {
+      if (!(fault instanceof StreamNotFound)) throw fault;
+    }
+  }
+
+  private remember(sessionId: string, before: Folded, after: Folded): void {
+    const known = this.cache.get(sessionId);
+    if (!known || known.session.revision <= after.session.revision)
+      this.cache.set(sessionId, after);
+    const [from, to] = [before.session.revision, after.session.revision];
+    if (Math.floor((from + 1) / SNAPSHOT_EVERY) === Math.floor((to + 1) / SNAPSHOT_EVERY)) return;
+    // Nobody waits for a cache, and losing it costs a longer read.
+    this.snapshots.keep(sessionId, after).then(
+      (kept) => kept || this.log.warn({ sessionId, revision: to }, 'the snapshot is too large'),
+      (fault: unknown) => this.log.warn({ sessionId, fault }, 'no snapshot was kept'),
+    );
+  }
+}

@@ -1,0 +1,100 @@
+import { type DynamicModule, Module, type Provider } from '@nestjs/common';
+import type { EventStore } from '@vmux/event-store';
+import { type Order, orderSubject } from '@vmux/events';
+import type { KeyStore } from '@vmux/key-store';
+import { type Bus, encodeJson } from '@vmux/messaging';
+import { CommandsController } from './adapters/commands.controller';
+import { Metrics } from './adapters/metrics';
+import { PresenceController } from './adapters/presence.controller';
+import { ReportsController } from './adapters/reports.controller';
+import { Changes } from './application/changes';
+import { CommandHandler } from './application/commands';
+import { Deciding } from './application/deciding';
+import { Errands } from './application/errands';
+import { Faults } from './application/faults';
+import type { Log } from './application/log';
+import { LogWriting } from './application/log-writing';
+import { OpenSessions } from './application/open-sessions';
+import { Orders } from './application/orders';
+import { OutputIngest } from './application/output-ingest';
+import { Peers } from './application/peers';
+import { Placing } from './application/placing';
+import { Readiness } from './application/readiness';
+import { ReportHandler } from './application/reports';
+import { Room } from './application/room';
+import { Runners } from './application/runners';
+import { Service } from './application/service';
+import { SessionHistory } from './application/session-history';
+import { SessionLog } from './application/session-log';
+import { Snapshots } from './application/snapshots';
+import type { Config } from './config';
+
+const CACHED_SESSIONS = 2000;
+
+/** What the process has before anything can be wired. */
+export interface Outside {
+  readonly config: Config;
+  readonly bus: Bus;
+  readonly store: EventStore;
+  readonly keys: KeyStore;
+  readonly readiness: Readiness;
+  readonly metrics: Metrics;
+  readonly log: Log;
+}
+
+@Module({})
+export class SessionServiceModule {}
+
+export const sessionServiceModule = (outside: Outside): DynamicModule => ({
+  module: SessionServiceModule,
+  controllers: [CommandsController, ReportsController, PresenceController],
+  providers: wired(outside),
+});
+
+/** Written out in order of dependence: whoever comes later knows those before. */
+function wired({ config, bus, store, keys, readiness, metrics, log }: Outside): Provider[] {
+  const now = () => Date.now();
+  const faults = new Faults(readiness, log);
+  const runners = new Runners(now);
+  const peers = new Peers(config.instance, now);
+  const room = new Room(config.storeDir, config.reserveBytes, log);
+
+  const history = new SessionHistory(store, new Snapshots(store), log, CACHED_SESSIONS);
+  const logs = new SessionLog(store, CACHED_SESSIONS);
+  const writing = new LogWriting(history, logs, log);
+  const open = new OpenSessions(store, log, (sessionId, revision, over) =>
+    orders.changed(sessionId, revision, over),
+  );
+  const deciding = new Deciding(history, (sessionId, { session }) =>
+    orders.changed(sessionId, session.revision, false),
+  );
+  const changes = new Changes(deciding, logs, writing, new Placing(runners, now), now);
+  const commands = new CommandHandler(changes, history, keys);
+  const errands = new Errands(changes, commands, keys, runners, store, publish, log);
+  const orders = new Orders(history, open, peers, errands, faults, log, now);
+  const ingest = new OutputIngest(writing, () => room.isEnough);
+  const service = new Service({
+    ...{ bus, store, open, orders, deciding, writing, peers, runners, room, readiness, log },
+  });
+
+  function publish(order: Order): void {
+    metrics.ordersSent.inc({ type: order.type });
+    bus.publish(orderSubject(order.runnerId), encodeJson(order));
+  }
+
+  metrics.gauge('open_sessions', 'Sessions that something may be owed to.', () => open.size);
+  metrics.gauge('output_bytes_in_flight', 'Output not yet answered.', () => ingest.bytesInFlight);
+
+  const provided: readonly (readonly [Provider & object, object])[] = [
+    [Faults, faults],
+    [Metrics, metrics],
+    [Runners, runners],
+    [Peers, peers],
+    [Orders, orders],
+    [OutputIngest, ingest],
+    [CommandHandler, commands],
+    [ReportHandler, new ReportHandler(changes)],
+    [Service, service],
+  ];
+  return provided.map(([token, useValue]) => ({ provide: token, useValue }) as Provider);
+}
