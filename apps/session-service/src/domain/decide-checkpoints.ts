@@ -5,8 +5,14 @@ import {
   type ReportNamed,
   type SessionEvent,
 } from '@vmux/events';
-import { noCheckpoint, notRunning } from './decide-sandboxes';
-import { fromCurrent, livingSession, nothingUnderway, ownSession } from './fences';
+import {
+  fromCurrent,
+  livingSession,
+  noCheckpoint,
+  nothingUnderway,
+  notRunning,
+  ownSession,
+} from './fences';
 import {
   acceptsWork,
   canDo,

@@ -6,26 +6,15 @@ import {
   type ReportNamed,
   type SessionEvent,
 } from '@vmux/events';
-import { neverStarted, rehydration } from './consequences';
+import { neverStarted } from './consequences';
 import { abandoned, loss } from './endings';
-import {
-  fromCurrent,
-  fromPending,
-  livingSession,
-  nothingUnderway,
-  outcomesUnknown,
-  sentBy,
-  stale,
-} from './fences';
+import { fromCurrent, fromPending, outcomesUnknown, sentBy, stale } from './fences';
 import type { LogState } from './log-state';
 import {
   type Current,
-  canDo,
-  checkpointOf,
   exists,
   isLiving,
   type Living,
-  lastCheckpoint,
   MAX_STARTS,
   type Pending,
   type Session,
@@ -178,114 +167,6 @@ export function released(
   });
 }
 
-export function suspend(
-  { sessionId, owner, at }: CommandNamed<'SuspendSession'>,
-  session: Session,
-): SessionEvent[] {
-  const living = livingSession(session, sessionId, owner);
-  const already = living.status === 'suspended' ? !living.operation : false;
-  if (already || living.operation?.kind === 'suspend') return [];
-  nothingUnderway(living);
-  if (living.status !== 'running') throw notRunning(living);
-  if (!canDo(living.current, 'suspend'))
-    throw new Refusal('not_supported', `${living.provider} cannot suspend: stop or checkpoint it`, {
-      provider: living.provider,
-      capability: 'suspend',
-    });
-  return [fact('SuspendRequested', { at, epoch: living.current.epoch, cause: 'request' })];
-}
-
-export function suspended(
-  report: ReportNamed<'SandboxSuspended'>,
-  session: Session,
-): SessionEvent[] {
-  const { at, epoch, data } = report;
-  const awaited = answers(fromCurrent(report, session), 'suspend', data.request);
-  return awaited ? [fact('SandboxSuspended', { at, epoch })] : [];
-}
-
-export function suspendFailed(
-  report: ReportNamed<'SuspendFailed'>,
-  session: Session,
-): SessionEvent[] {
-  const { at, epoch, data } = report;
-  const awaited = answers(fromCurrent(report, session), 'suspend', data.request);
-  return awaited ? [fact('SuspendFailed', { at, epoch, message: data.message })] : [];
-}
-
-export function resume(
-  { sessionId, owner, at }: CommandNamed<'ResumeSession'>,
-  session: Session,
-): SessionEvent[] {
-  const living = livingSession(session, sessionId, owner);
-  const kind = living.operation?.kind;
-  if (kind === 'resume' || kind === 'rehydrate' || kind === 'create') return [];
-  nothingUnderway(living);
-  if (living.status === 'suspended')
-    return [fact('ResumeRequested', { at, epoch: living.current.epoch, cause: 'request' })];
-  return living.status === 'lost' || living.status === 'released'
-    ? [rehydration(living, 'request', at)]
-    : [];
-}
-
-export function resumed(report: ReportNamed<'SandboxResumed'>, session: Session): SessionEvent[] {
-  const { at, epoch, data } = report;
-  const living = fromCurrent(report, session);
-  const awaited = answers(living, 'resume', data.request) || answers(living, 'thaw', data.request);
-  return awaited ? [fact('SandboxResumed', { at, epoch })] : [];
-}
-
-/** A frozen source that does not thaw is asked again: it has not gone anywhere. */
-export function resumeFailed(
-  report: ReportNamed<'ResumeFailed'>,
-  session: Session,
-): SessionEvent[] {
-  const { at, epoch, data } = report;
-  const living = fromCurrent(report, session);
-  if (!answers(living, 'resume', data.request)) return [];
-  return [
-    fact('ResumeFailed', { at, epoch, message: data.message }),
-    ...neverStarted(living, 'sandbox_failed', at),
-  ];
-}
-
-const answers = (
-  { operation }: Living,
-  kind: 'suspend' | 'resume' | 'thaw',
-  request: number,
-): boolean => operation?.kind === kind && 'request' in operation && operation.request === request;
-
-export function rehydrate(
-  { sessionId, owner, at, principal, data }: CommandNamed<'RehydrateSession'>,
-  session: Session,
-  log: LogState,
-): SessionEvent[] {
-  const living = livingSession(session, sessionId, owner);
-  const { checkpointId, provider, allowBaseChange, force } = data;
-  const from = checkpointId ?? lastCheckpoint(living)?.checkpointId ?? null;
-  if (from !== null && !checkpointOf(living, from)) throw noCheckpoint(from);
-  const request = fact('RehydrateRequested', {
-    at,
-    checkpointId: from,
-    provider: provider ?? living.provider,
-    allowBaseChange,
-    cause: force ? 'force' : 'request',
-  });
-  if (force && living.current && living.status !== 'stopping')
-    return [
-      ...loss(living, log, { kind: 'decision', by: principal }, at),
-      ...abandoned(living, 'given_up', at),
-      request,
-    ];
-  nothingUnderway(living);
-  if (living.current)
-    throw new Refusal('session_live', `${sessionId} has a sandbox: force if it cannot be reached`, {
-      sessionId,
-      status: living.status,
-    });
-  return [request];
-}
-
 /** The consequence of having a runner is the request itself. */
 export const place = (_: CommandNamed<'PlaceSandbox'>, __: Session): SessionEvent[] => [];
 
@@ -325,11 +206,3 @@ export function reassign(
   if (current.runnerId === data.to) return [];
   return [fact('RunnerReassigned', { at, epoch: data.epoch, from: current.runnerId, to: data.to })];
 }
-
-export const notRunning = ({ sessionId, status }: Living): Refusal =>
-  new Refusal('not_running', `${sessionId} is ${status}: resume it first`, { sessionId, status });
-
-export const noCheckpoint = (checkpointId: string): Refusal =>
-  new Refusal('checkpoint_not_found', `there is no checkpoint ${checkpointId}: list them`, {
-    checkpointId,
-  });

@@ -14,6 +14,7 @@ import { withConsequences } from './consequences';
 import * as checkpoints from './decide-checkpoints';
 import * as deadlines from './decide-deadlines';
 import * as execs from './decide-execs';
+import * as rest from './decide-rest';
 import * as sandboxes from './decide-sandboxes';
 import * as sessions from './decide-sessions';
 import * as shares from './decide-shares';
@@ -34,9 +35,9 @@ const commands: { readonly [T in CommandType]: Decide<CommandNamed<T>> } = {
   CancelExec: execs.cancel,
   SignalExec: execs.signal,
 
-  SuspendSession: sandboxes.suspend,
-  ResumeSession: sandboxes.resume,
-  RehydrateSession: sandboxes.rehydrate,
+  SuspendSession: rest.suspend,
+  ResumeSession: rest.resume,
+  RehydrateSession: rest.rehydrate,
   PlaceSandbox: sandboxes.place,
   DeclareLost: sandboxes.declareLost,
   ReassignRunner: sandboxes.reassign,
@@ -58,10 +59,10 @@ const reports: { readonly [T in ReportType]: Decide<ReportNamed<T>> } = {
   SandboxFailed: sandboxes.failed,
   SandboxLost: sandboxes.lost,
   SandboxReleased: sandboxes.released,
-  SandboxSuspended: sandboxes.suspended,
-  SuspendFailed: sandboxes.suspendFailed,
-  SandboxResumed: sandboxes.resumed,
-  ResumeFailed: sandboxes.resumeFailed,
+  SandboxSuspended: rest.suspended,
+  SuspendFailed: rest.suspendFailed,
+  SandboxResumed: rest.resumed,
+  ResumeFailed: rest.resumeFailed,
 
   ExecStarted: execs.started,
   ExecExited: execs.exited,

@@ -39,6 +39,14 @@ export const noSession = (sessionId: string): Refusal =>
     sessionId,
   });
 
+export const notRunning = ({ sessionId, status }: Living): Refusal =>
+  new Refusal('not_running', `${sessionId} is ${status}: resume it first`, { sessionId, status });
+
+export const noCheckpoint = (checkpointId: string): Refusal =>
+  new Refusal('checkpoint_not_found', `there is no checkpoint ${checkpointId}: list them`, {
+    checkpointId,
+  });
+
 /** One request at a time changes the sandbox. */
 export function nothingUnderway(session: Living): void {
   if (session.status === 'stopping')
