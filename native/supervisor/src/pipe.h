@@ -1,0 +1,3 @@
+#pragma once
+
+int pipe_main(const char *socket_path);

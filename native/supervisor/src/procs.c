@@ -1,0 +1,60 @@
+#include "procs.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "conn.h"
+
+static bool read_one(const char *pid, struct proc *p) {
+  char path[64], text[1024];
+  snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
+  if (read_small_file(path, text, sizeof text) <= 0) return false;
+  // The name may hold spaces and parentheses: the fields begin behind the last one.
+  char *rest = strrchr(text, ')');
+  char state;
+  int parent;
+  unsigned long long user, system, rss;
+  if (!rest || sscanf(rest + 1, " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %*d %*d %*d %*d %*d %*d %*u %*u %llu",
+                      &state, &parent, &user, &system, &rss) != 5)
+    return false;
+  *p = (struct proc){atoi(pid), parent, user + system, rss, state == 'Z' || state == 'X'};
+  return true;
+}
+
+bool procs_read(struct proc *into, size_t max, size_t *count) {
+  DIR *d = opendir("/proc");
+  *count = 0;
+  if (!d) return false;
+  for (struct dirent *e; *count < max && (e = readdir(d));)
+    if (e->d_name[0] >= '1' && e->d_name[0] <= '9' && read_one(e->d_name, &into[*count])) (*count)++;
+  closedir(d);
+  return *count > 0;
+}
+
+static bool descends_from_us(const struct proc *list, size_t count, const struct proc *p) {
+  pid_t us = getpid(), at = p->parent;
+  for (int depth = 0; depth < 64 && at > 1; depth++) {
+    if (at == us) return true;
+    pid_t above = 0;
+    for (size_t i = 0; i < count && !above; i++)
+      if (list[i].pid == at) above = list[i].parent;
+    at = above;
+  }
+  return at == us;
+}
+
+size_t procs_of_workload(struct proc *list, size_t count) {
+  static struct proc kept[4096];
+  size_t n = 0;
+  for (size_t i = 0; i < count && n < 4096; i++) {
+    struct proc *p = &list[i];
+    bool ours = p->pid == getpid() || exec_is_shepherd(p->pid) || conns_peer(p->pid) || p->zombie;
+    // A kernel thread has no memory and parent 0 or 2; it is not seen inside a pid namespace.
+    if (!ours && (settings.pid1 || descends_from_us(list, count, p))) kept[n++] = *p;
+  }
+  memcpy(list, kept, n * sizeof *kept);
+  return n;
+}

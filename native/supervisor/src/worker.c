@@ -1,0 +1,164 @@
+#include "worker.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "spawn.h"
+#include "user.h"
+
+enum { OUT_BUFFER = 65536 };
+
+static uint8_t out_buffer[OUT_BUFFER];
+static size_t out_len;
+static uint64_t out_total;
+
+static void verdict(const struct verdict *v) __attribute__((noreturn));
+static void verdict(const struct verdict *v) {
+  // Without a reader there is nobody to tell.
+  if (write(CONTROL_FD, v, sizeof *v) < 0) _exit(1);
+  _exit(0);
+}
+
+void finish(uint64_t value) {
+  struct verdict v = {.value = value};
+  emit_flush();
+  verdict(&v);
+}
+
+void give_up(uint16_t code, int error, const char *what) {
+  struct verdict v = {.code = code, .error = error};
+  snprintf(v.message, sizeof v.message, error ? "%s: %s" : "%s", what, error ? strerror(error) : "");
+  verdict(&v);
+}
+
+void emit_flush(void) {
+  if (!write_all(DATA_FD, out_buffer, out_len)) _exit(1);
+  out_len = 0;
+}
+
+void emit(const void *data, size_t len) {
+  out_total += len;
+  for (const uint8_t *p = data; len > 0;) {
+    size_t n = len < OUT_BUFFER - out_len ? len : OUT_BUFFER - out_len;
+    memcpy(out_buffer + out_len, p, n);
+    out_len += n;
+    p += n;
+    len -= n;
+    if (out_len == OUT_BUFFER) emit_flush();
+  }
+}
+
+uint64_t emitted(void) { return out_total; }
+
+size_t take_input(void *into, size_t size) {
+  for (;;) {
+    ssize_t n = read(DATA_FD, into, size);
+    if (n < 0 && errno == EINTR) continue;
+    return n < 0 ? 0 : (size_t)n;
+  }
+}
+
+bool committed(void) {
+  char c = 0;
+  return read(CONTROL_FD, &c, 1) == 1 && c == 'C';
+}
+
+static void run(const struct job *job, int data, int control) __attribute__((noreturn));
+static void run(const struct job *job, int data, int control) {
+  // Moved out of the way first: either may already be one of the targets.
+  data = fcntl(data, F_DUPFD, 10);
+  control = fcntl(control, F_DUPFD, 10);
+  if (data < 0 || control < 0 || dup2(data, DATA_FD) < 0 || dup2(control, CONTROL_FD) < 0) _exit(1);
+  spawn_close_from(2);
+  struct identity who;
+  int failed = identity_find(job->user, &who);
+  if (!failed) failed = identity_become(job->user, &who);
+  if (failed) give_up(E_SYSTEM, failed, "user");
+  spawn_reset_child();
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  signal(SIGPIPE, SIG_IGN);
+  umask(022);
+  if (job->type == TAR_OUT) run_tar_out(job);
+  if (job->type == TAR_IN) run_tar_in(job);
+  run_file_job(job);
+}
+
+static bool copy_text(struct span s, char *into, size_t size) {
+  if (s.len >= size || memchr(s.data, 0, s.len)) return false;
+  memcpy(into, s.data, s.len);
+  into[s.len] = 0;
+  return true;
+}
+
+// NULL and a bad reader: malformed.
+static bool read_job(struct reader *r, uint8_t type, struct job *job, struct span *excluded, uint32_t *credit) {
+  job->type = type;
+  bool usable = copy_text(get_bytes(r, MAX_FRAME), job->user, sizeof job->user);
+  usable &= copy_text(get_bytes(r, MAX_FRAME), job->path, sizeof job->path) && job->path[0] == '/';
+  if (type == FILE_WRITE || type == FILE_MKDIR) job->mode = get_u32(r);
+  if (type == FILE_READ) {
+    job->offset = get_u64(r);
+    job->length = get_u64(r);
+  }
+  if (type != FILE_LIST && type != FILE_READ) job->flags = get_u8(r);
+  if (type == TAR_OUT) {
+    uint16_t count = get_u16(r);
+    if (count > 256) r->bad = true;
+    for (; job->excluded_count < count && !r->bad; job->excluded_count++)
+      excluded[job->excluded_count] = get_bytes(r, MAX_FRAME);
+    job->excluded = excluded;
+  }
+  if (type == FILE_STAT || type == FILE_LIST || type == FILE_READ || type == TAR_OUT) *credit = get_u32(r);
+  if (!reader_done(r)) r->bad = true;
+  return usable;
+}
+
+static int start(struct stream *s, const struct job *job) {
+  int data[2], control[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, data) < 0) return errno;
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, control) < 0) {
+    int failed = errno;
+    close(data[0]);
+    close(data[1]);
+    return failed;
+  }
+  pid_t pid = fork();
+  int failed = errno;
+  if (pid == 0) run(job, data[1], control[1]);
+  close(data[1]);
+  close(control[1]);
+  if (pid < 0) {
+    close(data[0]);
+    close(control[0]);
+    return failed;
+  }
+  stream_open(s, data[0], control[0]);
+  return 0;
+}
+
+bool request_file(struct conn *c, uint8_t type, uint32_t id, struct reader *r) {
+  static struct job job;
+  static struct span excluded[256];
+  uint32_t credit = 0;
+  memset(&job, 0, sizeof job);
+  bool usable = read_job(r, type, &job, excluded, &credit);
+  if (r->bad) return false;
+  if (!usable) {
+    answer_error(c, id, E_INVALID, 0, 0, "a path is absolute and below 4096 bytes, a user below 128");
+    return true;
+  }
+  struct stream *s = stream_new(c, id, type, credit);
+  if (!s) return true;
+  s->wants_input = type == FILE_WRITE || type == TAR_IN;
+  int failed = start(s, &job);
+  if (!failed) return true;
+  req_close(s->req);
+  answer_error(c, id, E_SYSTEM, failed, 0, "no process for file work");
+  return true;
+}
