@@ -3,6 +3,7 @@ import type { EventStore } from '@vmux/event-store';
 import { type Order, orderSubject } from '@vmux/events';
 import type { KeyStore } from '@vmux/key-store';
 import { type Bus, encodeJson } from '@vmux/messaging';
+import { Answering } from './adapters/answering';
 import { CommandsController } from './adapters/commands.controller';
 import { Metrics } from './adapters/metrics';
 import { PresenceController } from './adapters/presence.controller';
@@ -29,7 +30,7 @@ import { SessionLog } from './application/session-log';
 import { Snapshots } from './application/snapshots';
 import type { Config } from './config';
 
-const CACHED_SESSIONS = 2000;
+const CACHE_BYTES = 64 * 1024 * 1024;
 
 /** What the process has before anything can be wired. */
 export interface Outside {
@@ -48,7 +49,7 @@ export class SessionServiceModule {}
 export const sessionServiceModule = (outside: Outside): DynamicModule => ({
   module: SessionServiceModule,
   controllers: [CommandsController, ReportsController, PresenceController],
-  providers: wired(outside),
+  providers: [Answering, ...wired(outside)],
 });
 
 /** Written out in order of dependence: whoever comes later knows those before. */
@@ -59,8 +60,8 @@ function wired({ config, bus, store, keys, readiness, metrics, log }: Outside): 
   const peers = new Peers(config.instance, now);
   const room = new Room(config.storeDir, config.reserveBytes, log);
 
-  const history = new SessionHistory(store, new Snapshots(store), log, CACHED_SESSIONS);
-  const logs = new SessionLog(store, CACHED_SESSIONS);
+  const history = new SessionHistory(store, new Snapshots(store), log, CACHE_BYTES);
+  const logs = new SessionLog(store, CACHE_BYTES / 4);
   const writing = new LogWriting(history, logs, log);
   const open = new OpenSessions(store, log, (sessionId, revision, over) =>
     orders.changed(sessionId, revision, over),
@@ -69,10 +70,14 @@ function wired({ config, bus, store, keys, readiness, metrics, log }: Outside): 
     orders.changed(sessionId, session.revision, false),
   );
   const changes = new Changes(deciding, logs, writing, new Placing(runners, now), now);
-  const commands = new CommandHandler(changes, history, keys);
+  const commands = new CommandHandler(changes, history, keys, () => room.isEnough);
   const errands = new Errands(changes, commands, keys, runners, store, publish, log);
   const orders = new Orders(history, open, peers, errands, faults, log, now);
-  const ingest = new OutputIngest(writing, () => room.isEnough);
+  const ingest = new OutputIngest(
+    writing,
+    () => room.isEnough,
+    (sessionId, epoch) => errands.giveUp(sessionId, epoch),
+  );
   const service = new Service({
     ...{ bus, store, open, orders, deciding, writing, peers, runners, room, readiness, log },
   });

@@ -3,7 +3,7 @@ import { MessagePattern, Payload } from '@nestjs/microservices';
 import { COMMAND_SUBJECTS, type CommandReply, parseCommand } from '@vmux/events';
 import { decodeJson, type Incoming } from '@vmux/messaging';
 import { CommandHandler } from '../application/commands';
-import { Faults } from '../application/faults';
+import { Answering } from './answering';
 import type { Serving } from './bus-server';
 
 const serving: Serving = { concurrency: 512 };
@@ -11,16 +11,14 @@ const serving: Serving = { concurrency: 512 };
 @Controller()
 export class CommandsController {
   constructor(
+    @Inject(Answering) private readonly answering: Answering,
     @Inject(CommandHandler) private readonly commands: CommandHandler,
-    @Inject(Faults) private readonly faults: Faults,
   ) {}
 
   @MessagePattern(COMMAND_SUBJECTS, serving)
-  async take(@Payload() { subject, data }: Incoming): Promise<CommandReply> {
-    try {
-      return await this.commands.handle(parseCommand(decodeJson(data)));
-    } catch (fault) {
-      return this.faults.replyTo(fault, subject);
-    }
+  take(@Payload() message: Incoming): Promise<CommandReply> {
+    return this.answering.answer('command', message, async (data) =>
+      this.commands.handle(parseCommand(decodeJson(data))),
+    );
   }
 }

@@ -10,10 +10,11 @@ import {
   type ReportReply,
 } from '@vmux/events';
 import { decodeJson, type Incoming } from '@vmux/messaging';
-import { Faults } from '../application/faults';
 import { OutputIngest } from '../application/output-ingest';
 import { ReportHandler } from '../application/reports';
+import { Answering } from './answering';
 import type { Serving } from './bus-server';
+import { Metrics } from './metrics';
 
 const control: Serving = { concurrency: 512 };
 // Ingest decides how much is taken at once, fairly; a limit here would let one session fill it.
@@ -23,28 +24,26 @@ const output: Serving = { concurrency: 65_536 };
 @Controller()
 export class ReportsController {
   constructor(
+    @Inject(Answering) private readonly answering: Answering,
     @Inject(ReportHandler) private readonly reports: ReportHandler,
     @Inject(OutputIngest) private readonly ingest: OutputIngest,
-    @Inject(Faults) private readonly faults: Faults,
+    @Inject(Metrics) private readonly metrics: Metrics,
   ) {}
 
   @MessagePattern(controlReportSubject('*'), control)
-  async report(@Payload() { subject, data }: Incoming): Promise<ReportReply> {
-    try {
+  report(@Payload() message: Incoming): Promise<ReportReply> {
+    return this.answering.answer('report', message, async (data, subject) => {
       const { runnerId } = parseReportSubject(subject);
-      return await this.reports.handle(parseReport(decodeJson(data), runnerId, Date.now()));
-    } catch (fault) {
-      return this.faults.replyTo(fault, subject);
-    }
+      return this.reports.handle(parseReport(decodeJson(data), runnerId, Date.now()));
+    });
   }
 
   @MessagePattern(outputReportSubject('*'), output)
-  async output(@Payload() { subject, data }: Incoming): Promise<OutputReply> {
-    try {
+  output(@Payload() message: Incoming): Promise<OutputReply> {
+    return this.answering.answer('output', message, async (data, subject) => {
       const { runnerId } = parseReportSubject(subject);
-      return await this.ingest.take(decodeOutput(data, runnerId));
-    } catch (fault) {
-      return this.faults.replyTo(fault, subject);
-    }
+      this.metrics.outputBytes.inc(data.length);
+      return this.ingest.take(decodeOutput(data, runnerId));
+    });
   }
 }

@@ -2,6 +2,7 @@ import {
   type ClientCommand,
   type CommandAccepted,
   type CommandNamed,
+  Failure,
   Refusal,
   sessionIdOf,
 } from '@vmux/events';
@@ -17,6 +18,7 @@ export class CommandHandler {
     private readonly changes: Changes,
     private readonly history: SessionHistory,
     private readonly keys: KeyStore,
+    private readonly hasRoom: () => boolean,
   ) {}
 
   handle(command: ClientCommand): Promise<CommandAccepted> {
@@ -26,6 +28,8 @@ export class CommandHandler {
   /** An id that another's session has is left to it; the next attempt has another id. */
   private async create(command: CommandNamed<'CreateSession'>): Promise<CommandAccepted> {
     const { owner, key, data } = command;
+    if (!this.hasRoom())
+      throw new Failure('no_space', 'the store is short of room: delete sessions', true, 5000);
     for (let attempt = data.attempt; ; attempt += 1) {
       const sessionId = sessionIdOf(data.name, owner, key, attempt);
       try {

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { WrongRevision } from '@vmux/event-store';
 import { Failure, Refusal, type SessionEvent } from '@vmux/events';
 import type { Session } from '../domain/state';
@@ -56,6 +57,8 @@ export class Deciding {
         const after = await this.appended(change, before, events);
         if (after) return { before, after, events };
         conflicts += 1;
+        // Whoever conflicts again and again does so with somebody who does the same.
+        if (conflicts > 2) await sleep(Math.random() * 5 * conflicts);
       }
       before = await this.history.load(sessionId);
       certain = true;

@@ -24,8 +24,7 @@ import type { Runners } from './runners';
 import { truncateStream } from './session-log';
 import { lastOf } from './snapshots';
 
-const LOOK_FOR_A_RUNNER_EVERY_MS = 1000;
-const FORK_AGAIN_MS = 2000;
+const LOOK_AGAIN_MS = 1000;
 
 /** Carries out what Orders finds owed. */
 export class Errands implements Hands {
@@ -52,16 +51,17 @@ export class Errands implements Hands {
   async ask(session: Session, owed: Owed, now: number): Promise<number | null> {
     if (!exists(session)) return null;
     const again: (number | null)[] = [];
+    if (owed.deadlines.length > 0) again.push(now + LOOK_AGAIN_MS);
     for (const { kind, execId, at } of owed.deadlines) {
       const checkpointId = deriveCheckpointId(session.sessionId, kind, String(at));
       await this.fire(session, now, { type: 'FireDeadline', data: { kind, execId, checkpointId } });
     }
     if (owed.place) {
       await this.fire(session, now, { type: 'PlaceSandbox', data: {} });
-      again.push(now + LOOK_FOR_A_RUNNER_EVERY_MS);
+      again.push(now + LOOK_AGAIN_MS);
     }
     for (const fork of owed.forks)
-      if (!(await this.fork(session, fork, now))) again.push(now + FORK_AGAIN_MS);
+      if (!(await this.fork(session, fork, now))) again.push(now + LOOK_AGAIN_MS);
     if (isLiving(session)) again.push(await this.reachable(session, now));
     const times = again.filter((time) => time !== null);
     return times.length === 0 ? null : Math.min(...times);
@@ -75,6 +75,15 @@ export class Errands implements Hands {
       if (last) await truncateStream(this.store, stream, last.revision + 1);
     }
     this.log.info({ sessionId }, 'a deleted session was erased');
+  }
+
+  /** Whoever closed the log was on the way to record the loss and did not get there. */
+  giveUp(sessionId: string, epoch: number): void {
+    const evidence = { kind: 'log_closed' } as const;
+    const lost = { type: 'DeclareLost', data: { epoch, evidence } } as const;
+    this.fire({ sessionId }, Date.now(), lost).catch((fault: unknown) =>
+      this.log.warn({ sessionId, epoch, fault }, 'a loss could not be recorded yet'),
+    );
   }
 
   /** By its policy a sandbox whose runner is silent for long counts as lost. */
@@ -133,7 +142,7 @@ export class Errands implements Hands {
 
   /** A refusal means that it is no longer owed, or not yet. */
   private async fire(
-    { sessionId }: Existing,
+    { sessionId }: { readonly sessionId: string },
     at: number,
     command: Pick<SystemCommand, 'type' | 'data'>,
   ): Promise<void> {

@@ -1,8 +1,12 @@
-/** A bounded cache that forgets what was used least recently. */
+/** A cache of bounded weight that forgets what was used least recently. */
 export class Lru<V> {
   private readonly entries = new Map<string, V>();
+  private weight = 0;
 
-  constructor(private readonly max: number) {}
+  constructor(
+    private readonly maxWeight: number,
+    private readonly weigh: (value: V) => number,
+  ) {}
 
   get(key: string): V | undefined {
     const value = this.entries.get(key);
@@ -13,17 +17,19 @@ export class Lru<V> {
   }
 
   set(key: string, value: V): void {
-    this.entries.delete(key);
+    this.delete(key);
     this.entries.set(key, value);
-    const oldest = this.entries.keys().next();
-    if (this.entries.size > this.max && !oldest.done) this.entries.delete(oldest.value);
+    this.weight += this.weigh(value);
+    for (const oldest of this.entries.keys()) {
+      if (this.weight <= this.maxWeight || this.entries.size === 1) return;
+      this.delete(oldest);
+    }
   }
 
   delete(key: string): void {
+    const value = this.entries.get(key);
+    if (value === undefined) return;
+    this.weight -= this.weigh(value);
     this.entries.delete(key);
-  }
-
-  get size(): number {
-    return this.entries.size;
   }
 }

@@ -48,6 +48,10 @@ export class OrderBook {
     return sessions;
   }
 
+  forgetAll(): void {
+    this.sent.clear();
+  }
+
   forget(sessionId: string): void {
     this.sent.delete(sessionId);
   }

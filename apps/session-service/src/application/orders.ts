@@ -58,6 +58,12 @@ export class Orders {
     for (const sessionId of this.book.hurry(runnerId)) this.work.add(sessionId);
   }
 
+  /** Whatever was sent may not have arrived. */
+  sendAllAgain(): void {
+    this.book.forgetAll();
+    this.lookAtAll();
+  }
+
   lookAtAll(): void {
     for (const sessionId of this.open.list()) this.work.add(sessionId);
   }

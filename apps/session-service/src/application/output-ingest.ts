@@ -47,6 +47,8 @@ export class OutputIngest {
   constructor(
     private readonly writing: LogWriting,
     private readonly hasRoom: () => boolean,
+    /** The log is closed and yet its sandbox writes: it was given up half. */
+    private readonly onClosedLog: (sessionId: string, epoch: number) => void,
     private readonly limits: IngestLimits = INGEST_LIMITS,
   ) {}
 
@@ -112,8 +114,10 @@ export class OutputIngest {
         );
         return { events, result, refused };
       });
-      for (const [index, { settle, fail }] of batch.entries()) {
+      for (const [index, { report, settle, fail }] of batch.entries()) {
         const reply = replies[index];
+        if (reply && 'refused' in reply && reply.refused?.code === 'log_closed')
+          this.onClosedLog(sessionId, report.epoch);
         if (reply) settle(reply);
         else fail(new Error('output was written and not answered'));
       }

@@ -38,6 +38,7 @@ export class Service {
   private readonly stopping = new AbortController();
   private readonly loops: Promise<void>[] = [];
   private livingPeers = '';
+  private wasConnected = true;
 
   constructor(private readonly parts: ServiceParts) {}
 
@@ -82,6 +83,8 @@ export class Service {
     const { bus, runners, peers, orders, readiness } = this.parts;
     readiness.set('nats', bus.connected ? null : 'not connected to NATS');
     if (!bus.connected) runners.deaf();
+    else if (!this.wasConnected) orders.sendAllAgain();
+    this.wasConnected = bus.connected;
     const living = peers.living().join(' ');
     if (living === this.livingPeers) return;
     this.livingPeers = living;

@@ -15,7 +15,7 @@ import {
   sessionStream,
 } from '@vmux/events';
 import { evolve } from '../domain/evolve';
-import { type Session, UNBORN } from '../domain/state';
+import { exists, type Session, UNBORN } from '../domain/state';
 import type { Log } from './log';
 import { Lru } from './lru';
 import { SNAPSHOT_EVERY, type Snapshots } from './snapshots';
@@ -38,6 +38,15 @@ const plain = ({ type, data, metadata }: ReturnType<typeof encode>) => ({
   metadata: metadata as unknown as JsonObject,
 });
 
+/** About how many bytes of memory a state takes: what it remembers most of are keys, execs and ports. */
+function weightOf(session: Session): number {
+  if (!exists(session)) return 500;
+  const { keys, execs, ended, checkpoints, ports } = session;
+  const keyCount = keys.newest.size + keys.full.reduce((sum, { size }) => sum + size, 0);
+  const smallParts = ended.length + checkpoints.length + Object.keys(ports).length;
+  return 4000 + keyCount * 200 + Object.keys(execs).length * 2000 + smallParts * 500;
+}
+
 /**
  * Of one append: the same events under the same key have the same ids, so that it can be repeated. Other
  * events, decided elsewhere under the same key, must not pass for them.
@@ -53,9 +62,9 @@ export class SessionHistory {
     private readonly store: EventStore,
     private readonly snapshots: Snapshots,
     private readonly log: Log,
-    cachedSessions: number,
+    cacheBytes: number,
   ) {
-    this.cache = new Lru(cachedSessions);
+    this.cache = new Lru(cacheBytes, ({ session }) => weightOf(session));
   }
 
   readonly none = NOTHING;

@@ -19,9 +19,9 @@ export class SessionLog {
 
   constructor(
     private readonly store: EventStore,
-    cachedLogs: number,
+    cacheBytes: number,
   ) {
-    this.cache = new Lru(cachedLogs);
+    this.cache = new Lru(cacheBytes, ({ streams }) => 2000 + Object.keys(streams).length * 200);
   }
 
   /** What this process last knew, without asking the store. */
