@@ -1,0 +1,34 @@
+import { Bench, type ContractTarget } from './contract/bench';
+import { execContract } from './contract/execs';
+import { filesContract } from './contract/files';
+import { lifetimeContract } from './contract/lifetime';
+import { limitsContract } from './contract/limits';
+import { outputContract } from './contract/output';
+import { terminalContract } from './contract/terminals';
+
+export type { ContractTarget } from './contract/bench';
+export { contractRunner } from './contract/runner';
+
+type Group = (title: string, tests: () => void) => void;
+
+/**
+ * Registers the tests that every driver must pass. `group` is jest's `describe`, or one that skips and says
+ * why. With VMUX_CONTRACT_FULL=1 the silent command is silent for a minute; otherwise for a second.
+ */
+export function driverContract(
+  name: string,
+  openTarget: () => Promise<ContractTarget>,
+  group: Group = describe,
+): void {
+  group(`the driver contract on ${name}`, () => {
+    const bench = new Bench(openTarget);
+    beforeAll(() => bench.open(), 120_000);
+    afterAll(() => bench.close(), 120_000);
+    outputContract(bench);
+    execContract(bench);
+    terminalContract(bench);
+    filesContract(bench);
+    limitsContract(bench);
+    lifetimeContract(bench);
+  });
+}

@@ -1,0 +1,59 @@
+import { type Bench, finish, run, shell, until } from './bench';
+
+export function limitsContract(bench: Bench): void {
+  describe('limits', () => {
+    it('holds a fork bomb, goes on answering, and can end it', async () => {
+      const { client } = await bench.sandbox({ pids: 64 });
+      const bomb = shell('b() { b | b & }; b; exec sleep 1000');
+      await client.start(bomb);
+      const refused = await until(async () => {
+        const state = await client.start(shell('true'));
+        return state.outcome.kind === 'failed' && state.outcome;
+      });
+      expect(refused.errno).toBe(11);
+      const { pids } = await client.figures();
+      if (pids !== undefined) expect(pids).toBeLessThanOrEqual(64);
+      await client.cancel(bomb.execId, 0);
+      await until(async () => {
+        const state = await client.start(shell('true'));
+        return state.outcome.kind !== 'failed';
+      });
+      expect(await bench.driver.list()).not.toHaveLength(0);
+    }, 60_000);
+
+    it('ends a command that takes more memory than there is, and nothing else', async () => {
+      const { client, id } = await bench.sandbox({ memoryMiB: 64 });
+      const bystander = shell('echo here; exec sleep 1000');
+      await client.start(bystander);
+      const hog = await run(client, shell('exec tail /dev/zero'));
+      expect(hog.exec.outcome).toMatchObject({ kind: 'signalled', signal: 9 });
+      expect((await client.state(bystander.execId)).outcome.kind).toBe('running');
+      expect((await bench.driver.probe(id)).state).toBe('running');
+      expect((await run(client, shell('echo fine'))).stdout.toString()).toBe('fine\n');
+    }, 60_000);
+
+    it('refuses to write more than the disk holds, and still records what is said about it', async () => {
+      const { client } = await bench.sandbox({ diskMiB: 64 });
+      const full = await run(client, shell('dd if=/dev/zero of=/tmp/big bs=1M count=200 2>&1'));
+      expect(full.exec.outcome).toMatchObject({ kind: 'exited', code: 1 });
+      expect(full.stdout.toString()).toContain('No space left on device');
+      await run(client, shell('rm /tmp/big'));
+      const again = await run(client, shell('dd if=/dev/zero of=/tmp/big bs=1M count=20'));
+      expect(again.exec.outcome).toEqual({ kind: 'exited', code: 0 });
+    }, 60_000);
+
+    it('ends everything on stop, politely first, and its output can still be read', async () => {
+      const { client } = await bench.sandbox();
+      const exec = shell('trap "echo bye; exit 5" TERM; echo up; while :; do sleep 0.05; done');
+      await client.start(exec);
+      const output = client.read(exec.execId);
+      await output.next();
+      await output.return(undefined);
+      await client.stop(10_000);
+      const { exec: end, stdout } = await finish(client, exec.execId);
+      expect(end.outcome).toEqual({ kind: 'exited', code: 5 });
+      expect(stdout.toString()).toBe('up\nbye\n');
+      await expect(client.start(shell('true'))).rejects.toMatchObject({ reason: 'stopping' });
+    });
+  });
+}
