@@ -31,10 +31,20 @@ export interface CommitterEvents {
   published(events: readonly CommittedEvent[]): void;
   /** A sync failed or worse. Nothing may be acknowledged any more: end the process. */
   fatal(error: unknown): void;
-  /** Between two groups, while nothing is being written and no snapshot is pinned. */
+  /** Between two groups, while nothing is being written and no snapshot is pinned; a promise holds
+   * the next group back. */
   idle(): Promise<void> | undefined;
   committed(group: Group): void;
   refused(error: unknown): void;
+}
+
+/** Committed, and its sync under way. */
+interface StoredGroup {
+  readonly submissions: readonly Submission[];
+  readonly outcomes: readonly Outcome[];
+  readonly events: readonly CommittedEvent[];
+  readonly sync: Promise<void> | undefined;
+  readonly startedMs: number;
 }
 
 /** An event dirties at least a page of its own, in the index of its stream. */
@@ -50,7 +60,10 @@ const GROUP_BYTES = 8 * 1024 * 1024;
 export class Committer {
   private queue: Submission[] = [];
   private running = false;
-  private waiting: (() => void)[] = [];
+  private lastRun: Promise<void> = Promise.resolve();
+  private submitted = 0;
+  private answered = 0;
+  private readonly waiting: { readonly target: number; resolve(): void }[] = [];
   private readonly beginWrite: Statement;
   private readonly commitWrite: Statement;
   queuedBytes = 0;
@@ -69,6 +82,7 @@ export class Committer {
 
   submit(submission: Submission): void {
     this.queue.push(submission);
+    this.submitted++;
     this.queuedBytes += submission.bytes;
     this.wake();
   }
@@ -77,22 +91,44 @@ export class Committer {
   wake(): void {
     if (this.running) return;
     this.running = true;
-    setImmediate(() => this.run().catch((error) => this.events.fatal(error)));
+    this.lastRun = new Promise((ended) => {
+      setImmediate(() =>
+        this.run()
+          .catch((error) => this.events.fatal(error))
+          .finally(ended),
+      );
+    });
   }
 
-  /** Resolves when everything submitted so far has been answered. */
+  /** Resolves when everything submitted so far has been answered, whatever is submitted meanwhile. */
   drained(): Promise<void> {
-    return this.running ? new Promise((resolve) => this.waiting.push(resolve)) : Promise.resolve();
+    const target = this.submitted;
+    if (this.answered >= target) return Promise.resolve();
+    return new Promise((resolve) => this.waiting.push({ target, resolve }));
+  }
+
+  /** Resolves when nothing is going on any more; nothing may be submitted after this is called. */
+  stopped(): Promise<void> {
+    return this.lastRun;
   }
 
   private async run(): Promise<void> {
+    let durable: StoredGroup | undefined;
     do {
-      const group = this.takeGroup();
-      if (group.length > 0) await this.commit(group);
-      await this.events.idle();
-    } while (this.queue.length > 0);
+      const submissions = this.takeGroup();
+      const stored = submissions.length > 0 ? this.store(submissions) : undefined;
+      // The disk is already at work on the next group while this one is answered.
+      if (durable) this.answer(durable);
+      durable = stored;
+      if (stored) await this.synced(stored);
+      const housekeeping = this.events.idle();
+      if (durable && (this.queue.length === 0 || housekeeping)) {
+        this.answer(durable);
+        durable = undefined;
+      }
+      await housekeeping;
+    } while (this.queue.length > 0 || durable);
     this.running = false;
-    for (const resolve of this.waiting.splice(0)) resolve();
   }
 
   private takeGroup(): Submission[] {
@@ -105,24 +141,39 @@ export class Committer {
     return this.queue.splice(0, count);
   }
 
-  private async commit(group: readonly Submission[]): Promise<void> {
-    const started = performance.now();
+  private store(submissions: readonly Submission[]): StoredGroup {
+    const startedMs = performance.now();
     this.reader.pin();
-    const outcomes = this.transact(group);
+    const outcomes = this.transact(submissions);
     const events = this.writer.takeWritten();
+    const sync = events.length > 0 ? this.wal.sync() : undefined;
+    return { submissions, outcomes, events, sync, startedMs };
+  }
+
+  private async synced({ sync, events }: StoredGroup): Promise<void> {
     const last = events.at(-1);
     if (last) {
-      await this.wal.sync();
+      await sync;
       this.mark.write(last.position);
     }
     this.reader.unpin();
-    if (last) this.events.published(events);
-    group.forEach((submission, at) => {
+  }
+
+  private answer({ submissions, outcomes, events, startedMs }: StoredGroup): void {
+    if (events.length > 0) this.events.published(events);
+    submissions.forEach((submission, at) => {
       submission.done(outcomes[at] ?? { kind: 'failed', reason: 'not decided' });
     });
-    const seconds = (performance.now() - started) / 1000;
-    const bytes = events.reduce((sum, { frame }) => sum + frame.length + PAGE_BYTES, 0);
-    this.events.committed({ writes: group.length, events: events.length, bytes, seconds });
+    this.answered += submissions.length;
+    while ((this.waiting[0]?.target ?? Number.POSITIVE_INFINITY) <= this.answered) {
+      this.waiting.shift()?.resolve();
+    }
+    this.events.committed({
+      writes: submissions.length,
+      events: events.length,
+      bytes: events.reduce((sum, { frame }) => sum + frame.length + PAGE_BYTES, 0),
+      seconds: (performance.now() - startedMs) / 1000,
+    });
   }
 
   /** All of the group in one transaction; when it cannot be stored, none of it is. */

@@ -90,7 +90,7 @@ export function openEventStore({
     close: async () => {
       clearInterval(ageCheck);
       clearTimeout(nextStep);
-      await committer.drained();
+      await committer.stopped();
       await checkpointer.close();
       wal.close();
       readDatabase.close();
