@@ -42,6 +42,7 @@ export class FakeRunner {
     private readonly bus: Bus,
     readonly runnerId = 'fake-1',
     private readonly capabilities: readonly Capability[] = ['pty', 'suspend', 'checkpoint', 'fork'],
+    private readonly maxSandboxes = 1000,
   ) {
     this.service = bus.serve(orderSubject(runnerId), { concurrency: 256 }, async ({ data }) => {
       await this.obey(parseOrder(decodeJson(data))).catch((fault) => this.faults.push(fault));
@@ -114,6 +115,11 @@ export class FakeRunner {
     await act?.(order, this);
   }
 
+  /** No more heartbeats: nothing is placed here. */
+  fallSilent(): void {
+    clearInterval(this.timer);
+  }
+
   private beat(): void {
     const heartbeat: Heartbeat = {
       runnerId: this.runnerId,
@@ -131,7 +137,7 @@ export class FakeRunner {
       ],
       capacity: {
         sandboxes: this.sandboxes.size,
-        maxSandboxes: 1000,
+        maxSandboxes: this.maxSandboxes,
         freeMemoryMiB: 1000,
         freeDiskMiB: 1000,
         cpus: 2,
