@@ -73,7 +73,7 @@ export class CopyRelay {
       try {
         await this.relay();
       } catch (fault) {
-        if (this.published > before) backoffMs = FIRST_BACKOFF_MS;
+        if (this.published > before || !this.connected) backoffMs = FIRST_BACKOFF_MS;
         const stream = this.copy.stream;
         if (fault instanceof Overtaken) {
           this.waiting = 'overtaken';

@@ -37,7 +37,7 @@ export function startRelay({ store, connection, settings, log }: RelayOptions): 
     maxInFlight: 256,
     maxBytesInFlight: 4 * MiB,
     standbyMs: 1_000,
-    maxBackoffMs: 5_000,
+    maxBackoffMs: 2_000,
   };
   const { maxEventBytes, maxOutputBytes } = settings;
   const relays = [
