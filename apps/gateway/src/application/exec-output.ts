@@ -1,0 +1,88 @@
+import type { Stream } from '@vmux/events';
+import type { LogReader } from './log-reader';
+import type { ExecView } from './session-view';
+
+export interface CollectedStream {
+  /** UTF-8 text, or base64 when the bytes are no UTF-8. */
+  readonly text: string;
+  readonly encoding: 'utf8' | 'base64';
+  /** Of the first byte and after the last one. */
+  readonly offset: number;
+  readonly next: number;
+  /** How much there is, as far as is known. */
+  readonly size: number | null;
+  /** There is more, from `next` on. */
+  readonly truncated: boolean;
+  /** The bytes from here on no longer exist; what follows starts after it. */
+  readonly gap: { readonly from: number; readonly to: number; readonly reason: string } | null;
+}
+
+const STREAMS: readonly Stream[] = ['stdout', 'stderr', 'pty'];
+
+/** The beginning of what an exec wrote, by stream, up to so many bytes of each. */
+export async function collectOutput(
+  reader: LogReader,
+  sessionId: string,
+  exec: ExecView,
+  maxBytes: number,
+  signal: AbortSignal,
+): Promise<Partial<Record<Stream, CollectedStream>>> {
+  const collected: Partial<Record<Stream, CollectedStream>> = {};
+  for (const stream of STREAMS.filter((each) => (each === 'pty') === exec.pty)) {
+    collected[stream] = await collect(reader, sessionId, exec, stream, maxBytes, signal);
+  }
+  return collected;
+}
+
+async function collect(
+  reader: LogReader,
+  sessionId: string,
+  exec: ExecView,
+  stream: Stream,
+  maxBytes: number,
+  signal: AbortSignal,
+): Promise<CollectedStream> {
+  const size = exec.sizes?.[stream] ?? null;
+  const pieces: Uint8Array[] = [];
+  let gap: CollectedStream['gap'] = null;
+  let kept = 0;
+  let more = false;
+  if (size !== 0) {
+    const target = { kind: 'stream', exec, stream } as const;
+    const items = await reader.open({ sessionId, target, offset: 0, follow: false, signal });
+    for await (const item of items) {
+      if (item.kind === 'gap') gap = { from: item.from, to: item.to, reason: item.reason };
+      if (item.kind === 'gap') break;
+      if (item.kind !== 'bytes') continue;
+      more = kept + item.bytes.length > maxBytes;
+      const piece = item.bytes.subarray(0, maxBytes - kept);
+      pieces.push(piece);
+      kept += piece.length;
+      if (more || kept === size) break;
+    }
+  }
+  const truncated = more || (size !== null && kept < size);
+  const { length, ...text } = textOf(Buffer.concat(pieces), truncated);
+  return { ...text, offset: 0, next: length, size, truncated, gap };
+}
+
+const UTF8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+const LONGEST_CHARACTER = 4;
+
+/** A character that the limit cuts through is left for the next read. */
+function textOf(bytes: Buffer, cut: boolean) {
+  const shortest = cut ? Math.max(0, bytes.length - LONGEST_CHARACTER + 1) : bytes.length;
+  for (let length = bytes.length; length >= shortest; length -= 1) {
+    const text = decoded(bytes.subarray(0, length));
+    if (text !== null) return { text, encoding: 'utf8' as const, length };
+  }
+  return { text: bytes.toString('base64'), encoding: 'base64' as const, length: bytes.length };
+}
+
+function decoded(bytes: Buffer): string | null {
+  try {
+    return UTF8.decode(bytes);
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,240 @@
+import type { EventStore } from '@vmux/event-store';
+import { logStream } from '@vmux/events';
+import { Cursor, type LogItem, reaches } from './log-cursor';
+import { type LogBounds, LogIndex, type LogPlace, placeOf } from './log-index';
+import { finalSizeOf, type LogTarget, sessionOffsetBefore } from './log-target';
+import type { SessionReader } from './session-reader';
+import { execHasEnded, hasEnded, type SessionView } from './session-view';
+
+export interface LogRequest {
+  readonly sessionId: string;
+  readonly target: LogTarget;
+  readonly offset: number;
+  /** Of the event that the reader saw last; checked before it is used. */
+  readonly revisionHint?: number;
+  /** Goes on with what comes until the target has ended and everything is out. */
+  readonly follow: boolean;
+  readonly signal: AbortSignal;
+}
+
+/** The offset lies beyond everything that is or, when the target has ended, ever will be. */
+export class OffsetPastEnd extends Error {
+  readonly code = 'offset_past_end';
+  constructor(
+    readonly offset: number,
+    readonly size: number,
+  ) {
+    super(`the log ends at ${size}: offset ${offset} does not exist`);
+    this.name = 'OffsetPastEnd';
+  }
+}
+
+const PAGE_EVENTS = 64;
+
+/** Reads a log as exact bytes from any offset: past, live, or the one after the other. */
+export class LogReader {
+  private readonly index: LogIndex;
+
+  constructor(
+    private readonly store: EventStore,
+    private readonly sessions: SessionReader,
+  ) {
+    this.index = new LogIndex(store);
+  }
+
+  /** Throws `OffsetPastEnd` before anything is read; afterwards yields items in order of offset. */
+  async open(request: LogRequest): Promise<AsyncGenerator<LogItem, LogEnd>> {
+    const bounds = await this.index.bounds(request.sessionId);
+    const size = bounds ? await this.sizeOf(request, bounds) : 0;
+    if (request.offset > size) {
+      const over = await this.isOver(request);
+      if (!request.follow || over) throw new OffsetPastEnd(request.offset, size);
+    }
+    return this.items(request, bounds);
+  }
+
+  private async *items(
+    request: LogRequest,
+    bounds: LogBounds | null,
+  ): AsyncGenerator<LogItem, LogEnd> {
+    const start = bounds
+      ? await this.startOf(request, bounds)
+      : { revision: 0, certain: true, offset: request.offset };
+    const cursor = new Cursor(request.target, start.offset);
+    for await (const place of this.places(request, start.revision, cursor)) {
+      if (!start.certain && cursor.isAhead(place)) {
+        // The marks misled: the whole of what the exec may have written is read instead.
+        return yield* this.again(request, cursor.offset);
+      }
+      yield* cursor.take(place);
+    }
+    const final = finalSizeOf(request.target);
+    if (final !== null && cursor.offset < final && !request.signal.aborted) {
+      if (!start.certain) return yield* this.again(request, cursor.offset);
+      yield cursor.missing(final);
+    }
+    return { next: cursor.offset, over: await this.isOver(request) };
+  }
+
+  private async *again(request: LogRequest, offset: number): AsyncGenerator<LogItem, LogEnd> {
+    const cursor = new Cursor(request.target, offset);
+    const bounds = await this.index.bounds(request.sessionId);
+    const first = bounds
+      ? await this.index.startOf(request.sessionId, request.target, offset, bounds, true)
+      : 0;
+    for await (const place of this.places(request, first, cursor)) yield* cursor.take(place);
+    const final = finalSizeOf(request.target);
+    if (final !== null && cursor.offset < final && !request.signal.aborted)
+      yield cursor.missing(final);
+    return { next: cursor.offset, over: await this.isOver(request) };
+  }
+
+  private async startOf(
+    { sessionId, target, offset, revisionHint }: LogRequest,
+    bounds: LogBounds,
+  ): Promise<{ revision: number; certain: boolean; offset: number }> {
+    if (revisionHint !== undefined && revisionHint <= bounds.last) {
+      const place = await this.index.at(sessionId, revisionHint);
+      if (place && place.revision === revisionHint && reaches(place, target, offset))
+        return { revision: revisionHint, certain: true, offset };
+    }
+    const revision = await this.index.startOf(sessionId, target, offset, bounds);
+    if (target.kind !== 'exec') return { revision, certain: target.kind === 'session', offset };
+    // What others wrote before the exec was issued is not missing from what it wrote.
+    const place = await this.index.at(sessionId, revision);
+    const begins = place?.event ? sessionOffsetBefore(place.event) : 0;
+    const isCut = place !== null && bounds.first > 0 && place.position > target.exec.issuedPosition;
+    return { revision, certain: true, offset: isCut ? offset : Math.max(offset, begins) };
+  }
+
+  private places(request: LogRequest, from: number, cursor: Cursor): AsyncGenerator<LogPlace> {
+    return request.follow
+      ? this.followed(request, from, cursor)
+      : this.recorded(request, from, cursor);
+  }
+
+  /** In pages, so that a slow reader holds one page and no more. */
+  private async *recorded(
+    { sessionId, target, signal }: LogRequest,
+    from: number,
+    cursor: Cursor,
+  ): AsyncGenerator<LogPlace> {
+    const bounds = await this.index.bounds(sessionId);
+    if (!bounds) return;
+    for (let next = from; next <= bounds.last; ) {
+      const before = next;
+      for await (const place of this.index.read(sessionId, next, PAGE_EVENTS, signal)) {
+        if (place.revision > bounds.last || isAfterEnd(target, place)) return;
+        next = place.revision + 1;
+        yield place;
+        if (signal.aborted || cursor.isFull()) return;
+      }
+      if (next === before) return;
+    }
+  }
+
+  private async *followed(
+    request: LogRequest,
+    from: number,
+    cursor: Cursor,
+  ): AsyncGenerator<LogPlace> {
+    const stop = new AbortController();
+    const signal = AbortSignal.any([stop.signal, request.signal]);
+    const ending = new Ending(this.index, this.sessions, request, stop);
+    ending.begin(signal);
+    try {
+      if (await ending.reached(from - 1)) return;
+      const source = {
+        stream: logStream(request.sessionId),
+        ...(from > 0 ? { afterRevision: from - 1 } : {}),
+      };
+      for await (const item of this.store.subscribe(source, signal)) {
+        if (item.kind !== 'event') continue;
+        const place = placeOf(item.event);
+        if (isAfterEnd(request.target, place)) return;
+        yield place;
+        if (signal.aborted || cursor.isFull()) return;
+        if (await ending.reached(item.event.revision)) return;
+      }
+      ending.throwIfFailed();
+    } finally {
+      stop.abort();
+    }
+  }
+
+  private async sizeOf({ sessionId, target, offset }: LogRequest, bounds: LogBounds) {
+    const final = finalSizeOf(target);
+    if (final !== null) return final;
+    return offset === 0 ? 0 : this.index.sizeOf(sessionId, target, bounds);
+  }
+
+  private async isOver({ sessionId, target }: LogRequest): Promise<boolean> {
+    const view = await this.sessions.read(sessionId);
+    return !view || isOver(view, target);
+  }
+}
+
+export interface LogEnd {
+  /** Of the first byte that was not delivered. */
+  readonly next: number;
+  /** Nothing will ever come after it. */
+  readonly over: boolean;
+}
+
+/** An exec's output stands before its end in the store's order of all events. */
+const isAfterEnd = (target: LogTarget, { position }: LogPlace): boolean =>
+  target.kind !== 'session' &&
+  target.exec.endedPosition !== null &&
+  position > target.exec.endedPosition;
+
+function isOver(view: SessionView, target: LogTarget): boolean {
+  if (hasEnded(view)) return true;
+  if (target.kind === 'session') return false;
+  const exec = view.execs.get(target.exec.id);
+  return !exec || execHasEnded(exec);
+}
+
+/** Learns from the session's stream when nothing more can come, and up to where the log is then read. */
+class Ending {
+  private last: number | null = null;
+  private delivered = -1;
+  private fault: unknown = null;
+
+  constructor(
+    private readonly index: LogIndex,
+    private readonly sessions: SessionReader,
+    private readonly request: LogRequest,
+    private readonly stop: AbortController,
+  ) {}
+
+  begin(signal: AbortSignal): void {
+    this.watch(signal).catch((fault) => {
+      this.fault = fault;
+      this.stop.abort();
+    });
+  }
+
+  /** True once the log was delivered as far as it goes. */
+  async reached(revision: number): Promise<boolean> {
+    this.delivered = revision;
+    return this.last !== null && revision >= this.last;
+  }
+
+  throwIfFailed(): void {
+    if (this.fault) throw this.fault;
+  }
+
+  private async watch(signal: AbortSignal): Promise<void> {
+    const { sessionId, target } = this.request;
+    const over = await this.sessions.waitFor(
+      sessionId,
+      (view) => (isOver(view, target) ? true : undefined),
+      signal,
+    );
+    if (!over) return;
+    // Every byte is in the log before the end is in the history: its head now is its end.
+    const bounds = await this.index.bounds(sessionId);
+    this.last = bounds?.last ?? -1;
+    if (this.delivered >= this.last) this.stop.abort();
+  }
+}

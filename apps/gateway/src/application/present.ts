@@ -1,0 +1,109 @@
+import type { ExecSpec, SessionSpec } from '@vmux/events';
+import type { Answer } from './commander';
+import type { RunnerStanding } from './runner-board';
+import type { SessionSummary } from './session-index';
+import { apply, type ExecView, type SessionView, unborn } from './session-view';
+
+/** How things look in answers. Values of variables are never shown, only their names. */
+
+const iso = (at: number): string => new Date(at).toISOString();
+const isoOrNull = (at: number | null): string | null => (at === null ? null : iso(at));
+
+const namesOf = (env: { readonly names: readonly string[] } | null): readonly string[] =>
+  env?.names ?? [];
+
+const specJson = ({ env, ...spec }: SessionSpec) => ({ ...spec, env: namesOf(env) });
+
+export const sessionJson = (view: SessionView) => ({
+  id: view.id,
+  name: view.name,
+  owner: view.owner,
+  status: view.status,
+  operation: view.operation,
+  message: view.message,
+  provider: view.provider,
+  sandbox: view.sandbox && { ...view.sandbox, startedAt: iso(view.sandbox.startedAt) },
+  spec: view.spec && specJson(view.spec),
+  lineage: view.lineage && { parent: view.lineage.parent, forkId: view.lineage.forkId },
+  ports: [...view.ports.values()].map((port) => ({ ...port, openedAt: iso(port.openedAt) })),
+  checkpoints: [...view.checkpoints.values()].map(
+    ({ id, status, name, at, checkpoint, message }) => ({
+      ...{ id, status, name, at: iso(at), message },
+      ...{ bytes: checkpoint?.bytes ?? null, newBytes: checkpoint?.newBytes ?? null },
+    }),
+  ),
+  shares: [...view.shares.values()].map((share) => ({
+    ...share,
+    expiresAt: iso(share.expiresAt),
+    revokedAt: isoOrNull(share.revokedAt),
+  })),
+  forks: view.forks,
+  stages: view.stages.map((stage) => ({ ...stage, at: iso(stage.at) })),
+  setup: view.setup,
+  execs: countsOf(view),
+  createdAt: iso(view.createdAt),
+  lastActivityAt: iso(view.lastActivityAt),
+  endedAt: isoOrNull(view.endedAt),
+  revision: view.revision,
+  position: String(view.position),
+});
+
+function countsOf({ execs }: SessionView) {
+  const counts = { total: execs.size, open: 0 };
+  for (const { endedAt } of execs.values()) if (endedAt === null) counts.open += 1;
+  return counts;
+}
+
+export const summaryJson = ({ createdAt, lastActivityAt, endedAt, ...rest }: SessionSummary) => ({
+  ...rest,
+  createdAt: iso(createdAt),
+  lastActivityAt: iso(lastActivityAt),
+  endedAt: isoOrNull(endedAt),
+});
+
+/** The exit as it was reported, or as unknown with the reason; null while it runs. */
+export function exitJson({ outcome, unknownReason }: ExecView) {
+  if (outcome) return outcome;
+  return unknownReason ? { kind: 'unknown' as const, reason: unknownReason } : null;
+}
+
+export const execJson = (sessionId: string, exec: ExecView) => ({
+  id: exec.id,
+  sessionId,
+  status: exec.status,
+  summary: exec.commandSummary,
+  purpose: exec.purpose,
+  pty: exec.pty,
+  follows: exec.follows,
+  epoch: exec.epoch,
+  pid: exec.pid,
+  cancelRequested: exec.cancelRequested,
+  exit: exitJson(exec),
+  sizes: exec.sizes,
+  usage: exec.usage,
+  issuedAt: iso(exec.issuedAt),
+  startedAt: isoOrNull(exec.startedAt),
+  endedAt: isoOrNull(exec.endedAt),
+});
+
+export const execSpecJson = ({ env, command, ...spec }: ExecSpec) => ({
+  ...spec,
+  ...(command.kind === 'shell' ? { command: command.line } : { argv: command.argv }),
+  env: namesOf(env),
+});
+
+/** What a command led to at once: a repeat is answered from the same events, with the same words. */
+export function viewOf({ accepted, events }: Answer): SessionView {
+  const view = unborn(accepted.sessionId);
+  for (const { recorded, position } of events) {
+    view.revision = recorded.revision;
+    view.position = position;
+    apply(view, recorded, position);
+  }
+  return view;
+}
+
+export const runnerJson = ({ heartbeat, heardAt, alive }: RunnerStanding) => {
+  const { tunnel: _, at, ...rest } = heartbeat;
+  return { ...rest, alive, at: iso(at), heardAt: iso(heardAt) };
+};

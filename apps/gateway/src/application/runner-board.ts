@@ -1,0 +1,46 @@
+import { HEARTBEAT_SUBJECTS, type Heartbeat, parseHeartbeat } from '@vmux/events';
+import { type Bus, decodeJson } from '@vmux/messaging';
+
+export interface RunnerStanding {
+  readonly heartbeat: Heartbeat;
+  readonly heardAt: number;
+  readonly alive: boolean;
+}
+
+const ALIVE_MS = 15_000;
+const FORGOTTEN_MS = 3600_000;
+const MAX_RUNNERS = 1000;
+
+/** What runners last said about themselves. Never more than a hint. */
+export class RunnerBoard {
+  private readonly heard = new Map<string, { heartbeat: Heartbeat; heardAt: number }>();
+
+  constructor(private readonly now: () => number = Date.now) {}
+
+  listen(bus: Bus, onFault: (fault: unknown) => void): void {
+    bus.serve(HEARTBEAT_SUBJECTS, {}, async ({ subject, data }) => {
+      try {
+        const runnerId = subject.split('.').at(-1) ?? '';
+        this.take(parseHeartbeat(decodeJson(data), runnerId));
+      } catch (fault) {
+        onFault(fault);
+      }
+      return undefined;
+    });
+  }
+
+  take(heartbeat: Heartbeat): void {
+    if (!this.heard.has(heartbeat.runnerId) && this.heard.size >= MAX_RUNNERS) return;
+    this.heard.set(heartbeat.runnerId, { heartbeat, heardAt: this.now() });
+  }
+
+  list(): readonly RunnerStanding[] {
+    const now = this.now();
+    for (const [id, { heardAt }] of this.heard)
+      if (now - heardAt > FORGOTTEN_MS) this.heard.delete(id);
+    return [...this.heard.values()].map((each) => ({
+      ...each,
+      alive: now - each.heardAt <= ALIVE_MS,
+    }));
+  }
+}

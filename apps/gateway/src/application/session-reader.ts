@@ -1,0 +1,185 @@
+import { type EventStore, type RecordedEvent, StreamNotFound } from '@vmux/event-store';
+import { decode, Malformed, sessionStream } from '@vmux/events';
+import { apply, type SessionView, unborn } from './session-view';
+
+interface Entry {
+  view: SessionView;
+  reading: Promise<void> | null;
+  next: Promise<void> | null;
+  readonly listeners: Set<() => void>;
+  live: AbortController | null;
+  fault: unknown;
+}
+
+/**
+ * Views of sessions, each brought up to its stream's head when it is read. What was folded before is
+ * kept, so that a read costs what happened since the last one, not the whole history.
+ */
+export class SessionReader {
+  private readonly entries = new Map<string, Entry>();
+
+  constructor(
+    private readonly store: EventStore,
+    private readonly onFault: (fault: unknown, sessionId: string) => void,
+    /** Sessions and execs that are kept, together. */
+    private readonly maxKept = 200_000,
+  ) {}
+
+  /** At the stream's head; null for a session that never was. */
+  async read(sessionId: string): Promise<SessionView | null> {
+    const entry = this.entryOf(sessionId);
+    await this.caughtUp(entry);
+    if (entry.view.status !== 'unborn') return entry.view;
+    if (isIdle(entry)) this.entries.delete(sessionId);
+    return null;
+  }
+
+  /**
+   * Waits until `done` says something about the view, and returns that; undefined once the signal aborts.
+   * All who wait for one session share one subscription.
+   */
+  async waitFor<T>(
+    sessionId: string,
+    done: (view: SessionView) => T | undefined,
+    signal: AbortSignal,
+  ): Promise<T | undefined> {
+    const entry = this.entryOf(sessionId);
+    await this.caughtUp(entry);
+    const already = done(entry.view);
+    if (already !== undefined || signal.aborted) return already;
+    return new Promise<T | undefined>((resolve, reject) => {
+      const finish = (settle: () => void) => {
+        entry.listeners.delete(listener);
+        signal.removeEventListener('abort', aborted);
+        this.unwatch(entry);
+        settle();
+      };
+      const aborted = () => finish(() => resolve(undefined));
+      const listener = () => {
+        const value = entry.fault ? undefined : done(entry.view);
+        if (entry.fault) finish(() => reject(entry.fault));
+        if (value !== undefined) finish(() => resolve(value));
+      };
+      entry.listeners.add(listener);
+      signal.addEventListener('abort', aborted);
+      this.watch(sessionId, entry);
+      listener();
+    });
+  }
+
+  private entryOf(sessionId: string): Entry {
+    const known = this.entries.get(sessionId);
+    if (known) {
+      // The map is in order of use: the first is the one that was not needed for longest.
+      this.entries.delete(sessionId);
+      this.entries.set(sessionId, known);
+      return known;
+    }
+    const entry: Entry = {
+      view: unborn(sessionId),
+      ...{ reading: null, next: null, live: null, fault: null },
+      listeners: new Set(),
+    };
+    this.evict();
+    this.entries.set(sessionId, entry);
+    return entry;
+  }
+
+  /** A read that is under way may have passed the head before the caller's own write: one more follows. */
+  private caughtUp(entry: Entry): Promise<void> {
+    if (entry.next) return entry.next;
+    const start = () => {
+      entry.next = null;
+      entry.reading = this.catchUp(entry).finally(() => {
+        entry.reading = null;
+      });
+      return entry.reading;
+    };
+    if (!entry.reading) return start();
+    entry.next = entry.reading.then(start, start);
+    return entry.next;
+  }
+
+  private async catchUp(entry: Entry): Promise<void> {
+    const { view } = entry;
+    try {
+      const from = view.revision + 1;
+      for await (const event of this.store.read(sessionStream(view.id), { from }))
+        this.take(entry, event);
+    } catch (fault) {
+      if (!(fault instanceof StreamNotFound)) throw fault;
+    }
+  }
+
+  private take(entry: Entry, stored: RecordedEvent): void {
+    const { view } = entry;
+    if (stored.revision <= view.revision) return;
+    view.revision = stored.revision;
+    view.position = stored.position;
+    const recorded = this.decoded(stored, view.id);
+    if (recorded) apply(view, recorded, stored.position);
+    for (const listener of [...entry.listeners]) listener();
+  }
+
+  private decoded(stored: RecordedEvent, sessionId: string) {
+    try {
+      return decode(stored);
+    } catch (fault) {
+      if (!(fault instanceof Malformed)) throw fault;
+      // A reader shows what it understands; only who decides must understand everything.
+      this.onFault(fault, sessionId);
+      return null;
+    }
+  }
+
+  private watch(sessionId: string, entry: Entry): void {
+    if (entry.live) return;
+    const live = new AbortController();
+    entry.live = live;
+    entry.fault = null;
+    const run = async () => {
+      const source = { stream: sessionStream(sessionId), afterRevision: afterOf(entry.view) };
+      for await (const item of this.store.subscribe(source, live.signal)) {
+        if (item.kind === 'event') this.take(entry, item.event);
+      }
+    };
+    run().then(
+      () => {
+        if (!live.signal.aborted) this.failed(entry, new Error('the subscription ended by itself'));
+      },
+      (fault) => {
+        if (!live.signal.aborted) this.failed(entry, fault);
+      },
+    );
+  }
+
+  private failed(entry: Entry, fault: unknown): void {
+    this.onFault(fault, entry.view.id);
+    entry.live = null;
+    entry.fault = fault;
+    for (const listener of [...entry.listeners]) listener();
+  }
+
+  private unwatch(entry: Entry): void {
+    if (entry.listeners.size > 0) return;
+    entry.live?.abort();
+    entry.live = null;
+  }
+
+  private evict(): void {
+    let kept = 0;
+    for (const { view } of this.entries.values()) kept += 1 + view.execs.size;
+    for (const [id, entry] of this.entries) {
+      if (kept <= this.maxKept) return;
+      if (!isIdle(entry)) continue;
+      kept -= 1 + entry.view.execs.size;
+      this.entries.delete(id);
+    }
+  }
+}
+
+const isIdle = ({ listeners, reading, next }: Entry): boolean =>
+  listeners.size === 0 && !reading && !next;
+
+const afterOf = ({ revision }: SessionView): number | undefined =>
+  revision < 0 ? undefined : revision;

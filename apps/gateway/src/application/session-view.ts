@@ -1,0 +1,366 @@
+import type {
+  Checkpoint,
+  ExecSpec,
+  Lineage,
+  Outcome,
+  Recorded,
+  SessionEvent,
+  SessionSpec,
+  ShareRight,
+  Sizes,
+  Stage,
+  UnknownReason,
+  Usage,
+} from '@vmux/events';
+
+/** What a session looks like to its readers: a fold of its stream that skips what it does not know. */
+export interface SessionView {
+  readonly id: string;
+  /** Of the last event that is in here; -1 before the first. */
+  revision: number;
+  position: bigint;
+  owner: string;
+  name: string;
+  /** The scoped key of the request that created it. */
+  createdBy: string | null;
+  status: SessionStatus;
+  /** What is under way, such as `move`; null when nothing is. */
+  operation: string | null;
+  message: string | null;
+  provider: string;
+  spec: SessionSpec | null;
+  lineage: Lineage | null;
+  createdAt: number;
+  endedAt: number | null;
+  lastActivityAt: number;
+  sandbox: SandboxView | null;
+  readonly ports: Map<number, PortView>;
+  readonly execs: Map<string, ExecView>;
+  readonly checkpoints: Map<string, CheckpointView>;
+  readonly shares: Map<string, ShareView>;
+  forks: readonly string[];
+  stages: readonly { stage: Stage; execId: string | null; at: number }[];
+  setup: { manifests: readonly object[]; missingTools: readonly string[] } | null;
+}
+
+export type SessionStatus =
+  | 'unborn'
+  | 'starting'
+  | 'running'
+  | 'suspended'
+  | 'released'
+  | 'lost'
+  | 'stopping'
+  | 'stopped'
+  | 'failed'
+  | 'deleted';
+
+export interface SandboxView {
+  readonly epoch: number;
+  readonly instance: string;
+  readonly runnerId: string;
+  readonly startedAt: number;
+}
+
+export interface PortView {
+  readonly port: number;
+  readonly address: string;
+  readonly execId: string | null;
+  readonly openedAt: number;
+}
+
+export interface CheckpointView {
+  readonly id: string;
+  readonly status: 'requested' | 'taken' | 'failed';
+  readonly name: string | null;
+  readonly at: number;
+  readonly checkpoint: Checkpoint | null;
+  readonly message: string | null;
+}
+
+export interface ShareView {
+  readonly id: string;
+  readonly rights: readonly ShareRight[];
+  readonly ports: readonly number[];
+  readonly expiresAt: number;
+  readonly revokedAt: number | null;
+}
+
+export type ExecStatus = 'queued' | 'dispatched' | 'running' | 'exited' | 'unknown';
+
+/** Small on purpose: a session may have very many. The whole spec stands at `issuedRevision`. */
+export interface ExecView {
+  readonly id: string;
+  readonly commandSummary: string;
+  readonly purpose: ExecSpec['purpose'];
+  readonly pty: boolean;
+  readonly follows: string | null;
+  readonly issuedAt: number;
+  readonly issuedRevision: number;
+  /** Everything that it writes comes after this position and before that of its end. */
+  readonly issuedPosition: bigint;
+  endedPosition: bigint | null;
+  status: ExecStatus;
+  epoch: number | null;
+  pid: number | null;
+  startedAt: number | null;
+  endedAt: number | null;
+  cancelRequested: boolean;
+  outcome: Outcome | null;
+  unknownReason: UnknownReason | null;
+  sizes: Sizes | null;
+  usage: Usage | null;
+}
+
+export const unborn = (id: string): SessionView => ({
+  id,
+  revision: -1,
+  position: -1n,
+  owner: '',
+  name: '',
+  createdBy: null,
+  status: 'unborn',
+  operation: null,
+  message: null,
+  provider: '',
+  spec: null,
+  lineage: null,
+  createdAt: 0,
+  endedAt: null,
+  lastActivityAt: 0,
+  sandbox: null,
+  ports: new Map(),
+  execs: new Map(),
+  checkpoints: new Map(),
+  shares: new Map(),
+  forks: [],
+  stages: [],
+  setup: null,
+});
+
+export const hasEnded = ({ status }: SessionView): boolean =>
+  status === 'stopped' || status === 'failed' || status === 'deleted';
+
+export const execHasEnded = ({ status }: ExecView): boolean =>
+  status === 'exited' || status === 'unknown';
+
+const MAX_STAGES = 64;
+const MAX_FORKS = 200;
+const SUMMARY_CHARS = 200;
+
+/** Changes the view in place: a catch-up of thousands of events copies nothing. */
+export function apply(view: SessionView, { event, metadata }: Recorded, position: bigint): void {
+  applySession(view, event, metadata.key ?? null);
+  applyExec(view, event, position);
+  applyRest(view, event);
+}
+
+function applySession(view: SessionView, event: SessionEvent, key: string | null): void {
+  switch (event.type) {
+    case 'SessionCreated': {
+      const { owner, name, provider, spec, lineage, at } = event.data;
+      Object.assign(view, { owner, name, provider, spec, lineage, createdBy: key });
+      Object.assign(view, { status: 'starting', createdAt: at, lastActivityAt: at });
+      return;
+    }
+    case 'SandboxStarted': {
+      const { epoch, instance, runnerId, at } = event.data;
+      view.sandbox = { epoch, instance, runnerId, startedAt: at };
+      view.ports.clear();
+      if (view.status !== 'stopping') view.status = 'running';
+      view.operation = null;
+      return;
+    }
+    case 'RunnerReassigned':
+      if (view.sandbox) view.sandbox = { ...view.sandbox, runnerId: event.data.to };
+      return;
+    case 'SandboxFailed':
+      view.message = event.data.message;
+      return;
+    case 'SandboxLost':
+      withoutSandbox(view, 'lost');
+      return;
+    case 'SandboxReleased':
+      withoutSandbox(view, 'released');
+      return;
+    case 'SuspendRequested':
+      view.operation = 'suspend';
+      return;
+    case 'SandboxSuspended':
+      view.status = 'suspended';
+      view.operation = null;
+      return;
+    case 'ResumeRequested':
+      view.operation = 'resume';
+      return;
+    case 'SandboxResumed':
+      view.status = 'running';
+      view.operation = null;
+      return;
+    case 'SuspendFailed':
+    case 'ResumeFailed':
+    case 'RestoreFailed':
+    case 'MoveFailed':
+      view.operation = null;
+      view.message = event.data.message;
+      return;
+    case 'ReleaseRequested':
+      view.operation = 'release';
+      return;
+    case 'RehydrateRequested':
+      view.operation = 'rehydrate';
+      return;
+    case 'RollbackRequested':
+      view.operation = 'rollback';
+      return;
+    case 'MoveRequested':
+      view.operation = 'move';
+      return;
+    case 'Moved':
+      view.provider = event.data.to;
+      view.operation = null;
+      return;
+    case 'RolledBack':
+      view.operation = null;
+      return;
+    case 'StopRequested':
+      view.status = 'stopping';
+      view.operation = null;
+      return;
+    case 'SessionStopped':
+      ended(view, 'stopped', event.data.at, null);
+      return;
+    case 'SessionFailed':
+      ended(view, 'failed', event.data.at, event.data.message);
+      return;
+    case 'SessionDeleted':
+      view.owner = event.data.owner;
+      view.execs.clear();
+      view.checkpoints.clear();
+      ended(view, 'deleted', event.data.at, null);
+      return;
+    case 'ActivityObserved':
+      view.lastActivityAt = Math.max(view.lastActivityAt, event.data.at);
+      return;
+  }
+}
+
+function withoutSandbox(view: SessionView, status: 'lost' | 'released'): void {
+  view.sandbox = null;
+  view.ports.clear();
+  view.operation = null;
+  if (view.status !== 'stopping') view.status = status;
+}
+
+function ended(view: SessionView, status: SessionStatus, at: number, message: string | null): void {
+  view.status = status;
+  view.operation = null;
+  view.endedAt ??= at;
+  view.sandbox = null;
+  view.ports.clear();
+  view.message = message ?? view.message;
+}
+
+function applyExec(view: SessionView, event: SessionEvent, position: bigint): void {
+  if (event.type === 'ExecIssued') {
+    const { execId, spec, epoch, follows, at } = event.data;
+    view.lastActivityAt = Math.max(view.lastActivityAt, at);
+    view.execs.set(execId, {
+      ...{ id: execId, commandSummary: summaryOf(spec), purpose: spec.purpose, follows, epoch },
+      ...{ pty: spec.pty !== null, issuedAt: at, issuedRevision: view.revision },
+      ...{ issuedPosition: position, endedPosition: null },
+      status: epoch === null ? 'queued' : 'dispatched',
+      ...{ pid: null, startedAt: null, endedAt: null, cancelRequested: false },
+      ...{ outcome: null, unknownReason: null, sizes: null, usage: null },
+    });
+    return;
+  }
+  if (!('execId' in event.data) || typeof event.data.execId !== 'string') return;
+  const exec = view.execs.get(event.data.execId);
+  if (!exec || execHasEnded(exec)) return;
+  switch (event.type) {
+    case 'ExecDispatched':
+      exec.status = 'dispatched';
+      exec.epoch = event.data.epoch;
+      return;
+    case 'ExecStarted':
+      exec.status = 'running';
+      exec.epoch = event.data.epoch;
+      exec.pid = event.data.pid;
+      exec.startedAt = event.data.at;
+      return;
+    case 'ExecCancelRequested':
+      exec.cancelRequested = true;
+      return;
+    case 'ExecExited': {
+      const { outcome, sizes, usage, at } = event.data;
+      Object.assign(exec, { status: 'exited', outcome, sizes, usage, endedAt: at });
+      exec.endedPosition = position;
+      view.lastActivityAt = Math.max(view.lastActivityAt, at);
+      return;
+    }
+    case 'ExecOutcomeUnknown': {
+      const { reason, sizes, at } = event.data;
+      Object.assign(exec, { status: 'unknown', unknownReason: reason, sizes, endedAt: at });
+      exec.endedPosition = position;
+      return;
+    }
+  }
+}
+
+function applyRest(view: SessionView, event: SessionEvent): void {
+  switch (event.type) {
+    case 'PortOpened': {
+      const { port, address, execId, at } = event.data;
+      view.ports.set(port, { port, address, execId, openedAt: at });
+      return;
+    }
+    case 'PortClosed':
+      view.ports.delete(event.data.port);
+      return;
+    case 'SetupDetected':
+      view.setup = { manifests: event.data.manifests, missingTools: event.data.missingTools };
+      return;
+    case 'StageReached': {
+      const { stage, execId, at } = event.data;
+      view.stages = [...view.stages, { stage, execId, at }].slice(-MAX_STAGES);
+      return;
+    }
+    case 'CheckpointRequested': {
+      const { checkpointId: id, name, at } = event.data;
+      const asked = { id, status: 'requested', name, at, checkpoint: null, message: null } as const;
+      view.checkpoints.set(id, asked);
+      return;
+    }
+    case 'CheckpointTaken': {
+      const { checkpoint, at } = event.data;
+      const { checkpointId: id, name } = checkpoint;
+      view.checkpoints.set(id, { id, status: 'taken', name, at, checkpoint, message: null });
+      return;
+    }
+    case 'CheckpointFailed': {
+      const { checkpointId: id, message, at } = event.data;
+      const name = view.checkpoints.get(id)?.name ?? null;
+      view.checkpoints.set(id, { id, status: 'failed', name, at, checkpoint: null, message });
+      return;
+    }
+    case 'Forked':
+      view.forks = [...view.forks, event.data.child].slice(-MAX_FORKS);
+      return;
+    case 'ShareGranted': {
+      const { shareId: id, rights, ports, expiresAt } = event.data;
+      view.shares.set(id, { id, rights, ports, expiresAt, revokedAt: null });
+      return;
+    }
+    case 'ShareRevoked': {
+      const share = view.shares.get(event.data.shareId);
+      if (share) view.shares.set(share.id, { ...share, revokedAt: event.data.at });
+      return;
+    }
+  }
+}
+
+function summaryOf({ command }: ExecSpec): string {
+  const whole = command.kind === 'shell' ? command.line : command.argv.join(' ');
+  return whole.length > SUMMARY_CHARS ? `${whole.slice(0, SUMMARY_CHARS - 1)}…` : whole;
+}

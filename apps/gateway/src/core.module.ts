@@ -1,0 +1,99 @@
+import { type DynamicModule, Module, type Provider } from '@nestjs/common';
+import { Reflector } from '@nestjs/core';
+import type { ArtifactStore } from '@vmux/artifacts';
+import type { EventStore } from '@vmux/event-store';
+import type { KeyStore } from '@vmux/key-store';
+import type { Bus } from '@vmux/messaging';
+import type { Logger } from 'pino';
+import { Commander } from './application/commander';
+import { ExecWaiting } from './application/exec-waiting';
+import { HistoryReader } from './application/history-reader';
+import { KeyRing } from './application/key-ring';
+import { LogReader } from './application/log-reader';
+import { RateLimit } from './application/rate-limit';
+import { RunnerBoard } from './application/runner-board';
+import { SessionCommands } from './application/session-commands';
+import type { SessionIndex } from './application/session-index';
+import { SessionReader } from './application/session-reader';
+import { Tickets } from './application/tickets';
+import type { Config } from './config';
+import { FAILED_LOGINS } from './http/auth.guard';
+import { Followers } from './http/followers';
+import type { Metrics } from './http/metrics';
+import { LogStreams } from './logs/log-streams';
+import {
+  ARTIFACTS,
+  BUS,
+  CONFIG,
+  EVENT_STORE,
+  KEY_STORE,
+  LOGGER,
+  METRICS,
+  SESSION_INDEX,
+} from './tokens';
+
+/** What the process opened before Nest came up. */
+export interface Outside {
+  readonly config: Config;
+  readonly logger: Logger;
+  readonly metrics: Metrics;
+  readonly store: EventStore;
+  readonly bus: Bus;
+  readonly artifacts: ArtifactStore;
+  readonly keys: KeyStore;
+  readonly keyRing: KeyRing;
+  readonly index: SessionIndex;
+  readonly runners: RunnerBoard;
+}
+
+const FAILED_LOGINS_PER_SECOND = 5;
+const FAILED_LOGIN_BURST = 50;
+
+/** The application's objects, for every capability. */
+@Module({})
+// biome-ignore lint/complexity/noStaticOnlyClass: Nest takes modules as classes
+export class CoreModule {
+  static with(outside: Outside): DynamicModule {
+    const providers = [...given(outside), ...made(outside)];
+    return { module: CoreModule, global: true, providers, exports: providers };
+  }
+}
+
+const given = (outside: Outside): Provider[] => [
+  { provide: CONFIG, useValue: outside.config },
+  { provide: LOGGER, useValue: outside.logger },
+  { provide: METRICS, useValue: outside.metrics },
+  { provide: EVENT_STORE, useValue: outside.store },
+  { provide: BUS, useValue: outside.bus },
+  { provide: ARTIFACTS, useValue: outside.artifacts },
+  { provide: KEY_STORE, useValue: outside.keys },
+  { provide: SESSION_INDEX, useValue: outside.index },
+  { provide: KeyRing, useValue: outside.keyRing },
+  { provide: RunnerBoard, useValue: outside.runners },
+];
+
+function made({ config, logger, metrics, store, bus, keys, index }: Outside): Provider[] {
+  const { limits, commandTimeoutMs } = config;
+  const sessions = new SessionReader(store, (err, session) =>
+    logger.warn({ err, session }, 'a session cannot be followed'),
+  );
+  const logs = new LogReader(store, sessions);
+  const followers = new Followers(limits.followersPerOwner, metrics);
+  const commander = new Commander(bus, store, keys, commandTimeoutMs);
+  const commands = new SessionCommands(commander, sessions, index, keys, limits.liveSessions);
+  return [
+    Reflector,
+    { provide: SessionReader, useValue: sessions },
+    { provide: Followers, useValue: followers },
+    { provide: SessionCommands, useValue: commands },
+    { provide: LogStreams, useValue: new LogStreams(logs, followers, metrics, logger) },
+    { provide: ExecWaiting, useValue: new ExecWaiting(store, sessions, logs) },
+    { provide: HistoryReader, useValue: new HistoryReader(store, sessions) },
+    { provide: Tickets, useValue: new Tickets() },
+    { provide: RateLimit, useValue: new RateLimit(limits.requestsPerSecond, limits.requestBurst) },
+    {
+      provide: FAILED_LOGINS,
+      useValue: new RateLimit(FAILED_LOGINS_PER_SECOND, FAILED_LOGIN_BURST),
+    },
+  ];
+}

@@ -1,0 +1,40 @@
+import { type DynamicModule, Module, ValidationPipe } from '@nestjs/common';
+import { APP_FILTER, APP_GUARD, APP_PIPE } from '@nestjs/core';
+import { BundlesModule } from './bundles/bundles.module';
+import { CoreModule, type Outside } from './core.module';
+import { ExecsModule } from './execs/execs.module';
+import { HealthModule } from './health/health.module';
+import { HistoryModule } from './history/history.module';
+import { AuthGuard } from './http/auth.guard';
+import { ErrorFilter } from './http/error.filter';
+import { validation } from './http/validation';
+import { ApiKeysModule } from './keys/api-keys.module';
+import { LogsModule } from './logs/logs.module';
+import { RunnersModule } from './runners/runners.module';
+import { SessionsModule } from './sessions/sessions.module';
+
+@Module({})
+// biome-ignore lint/complexity/noStaticOnlyClass: Nest takes modules as classes
+export class GatewayModule {
+  static with(outside: Outside): DynamicModule {
+    return {
+      module: GatewayModule,
+      imports: [
+        CoreModule.with(outside),
+        SessionsModule,
+        ExecsModule,
+        LogsModule,
+        HistoryModule,
+        BundlesModule,
+        ApiKeysModule,
+        RunnersModule,
+        HealthModule,
+      ],
+      providers: [
+        { provide: APP_FILTER, useClass: ErrorFilter },
+        { provide: APP_GUARD, useClass: AuthGuard },
+        { provide: APP_PIPE, useFactory: () => new ValidationPipe(validation) },
+      ],
+    };
+  }
+}

@@ -1,0 +1,79 @@
+import type { IncomingMessage } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { FastifyAdapter } from '@nestjs/platform-fastify';
+import type { FastifyInstance } from 'fastify';
+import type { Config } from '../config';
+import { ApiError, ERRORS, type ErrorCode } from './api-error';
+import { bodyOf } from './error.filter';
+import { isOurs } from './hooks';
+
+const REQUEST_TIMEOUT_MS = 300_000;
+const HEADERS_TIMEOUT_MS = 20_000;
+
+/** Fastify with bounds on everything that a client can make large or slow. */
+export function httpAdapter({ limits }: Config): FastifyAdapter {
+  return new FastifyAdapter({
+    bodyLimit: limits.bodyBytes,
+    http: { maxHeaderSize: limits.headerBytes, headersTimeout: HEADERS_TIMEOUT_MS },
+    requestTimeout: REQUEST_TIMEOUT_MS,
+    routerOptions: { maxParamLength: 128 },
+    forceCloseConnections: true,
+    trustProxy: false,
+    clientErrorHandler: (fault, socket) => answerUnreadable(fault, socket),
+  });
+}
+
+export function configureServer(fastify: FastifyInstance, config: Config): void {
+  fastify.server.maxConnections = config.limits.connections;
+  fastify.server.on('upgrade', (request: IncomingMessage, socket: Duplex) =>
+    refuseUpgrade(request, socket, config),
+  );
+  const parse = fastify.getDefaultJsonParser('error', 'error');
+  fastify.removeAllContentTypeParsers();
+  fastify.addContentTypeParser('application/json', { parseAs: 'string' }, (request, body, done) => {
+    if (body === '') done(null, undefined);
+    else parse(request, String(body), done);
+  });
+  // Only where bytes are wanted; they are not read before the endpoint asks for them.
+  fastify.addContentTypeParser('application/octet-stream', (request, payload, done) => {
+    if (request.url.startsWith('/v1/bundles/')) done(null, payload);
+    else done(new ApiError('unsupported_media_type', 'this endpoint takes application/json'));
+  });
+}
+
+/** Bytes that are no HTTP request, or a header that is too long: no route ever sees them. */
+function answerUnreadable(fault: NodeJS.ErrnoException, socket: Duplex): void {
+  if (fault.code === 'ECONNRESET' || !socket.writable) {
+    socket.destroy();
+    return;
+  }
+  const code = fault.code === 'HPE_HEADER_OVERFLOW' ? 'headers_too_large' : 'invalid_request';
+  answer(socket, code, 'the request cannot be read');
+}
+
+/** A page of another site must not open a WebSocket here with what a browser knows. */
+function refuseUpgrade(request: IncomingMessage, socket: Duplex, { hostnames }: Config): void {
+  const { host, origin } = request.headers;
+  if (!isOurs(host, hostnames)) answer(socket, 'misdirected', 'not by this name');
+  else if (origin !== undefined && !isSameOrigin(origin, host))
+    answer(socket, 'forbidden', 'not from this origin');
+  else answer(socket, 'not_found', 'there is nothing to upgrade to');
+}
+
+export function isSameOrigin(origin: string, host: string | undefined): boolean {
+  try {
+    return new URL(origin).host === host?.toLowerCase();
+  } catch {
+    return false;
+  }
+}
+
+function answer(socket: Duplex, code: ErrorCode, message: string): void {
+  const [status] = ERRORS[code];
+  const body = JSON.stringify(bodyOf(new ApiError(code, message)));
+  socket.end(
+    `HTTP/1.1 ${status} Refused\r\ncontent-type: application/json; charset=utf-8\r\n` +
+      `content-length: ${Buffer.byteLength(body)}\r\nx-content-type-options: nosniff\r\n` +
+      `connection: close\r\n\r\n${body}`,
+  );
+}

@@ -1,0 +1,51 @@
+import { givenName, nameOfDirectory } from '@vmux/events';
+import type { NewSession } from '../application/session-commands';
+import type { CreateSessionDto, PolicyDto, ResourcesDto } from './create-session.dto';
+
+const GIB = 1024 * 1024 * 1024;
+const HALF_AN_HOUR_MS = 30 * 60_000;
+
+/** From what the request says, with what it leaves out. */
+export function newSessionFrom(dto: CreateSessionDto, defaultProvider: string): NewSession {
+  return {
+    name: dto.name === undefined ? nameOfDirectory(dto.directory ?? '') : givenName(dto.name),
+    provider: dto.provider ?? defaultProvider,
+    env: dto.env ?? null,
+    body: dto,
+    spec: {
+      image: dto.image ?? null,
+      resources: resourcesFrom(dto.resources ?? {}),
+      cwd: dto.cwd ?? null,
+      user: dto.user ?? null,
+      bundle: dto.bundle ?? null,
+      setup: dto.setup ?? (dto.bundle === undefined ? 'none' : 'auto'),
+      ports: dto.ports ?? [],
+      egress: dto.egress ?? true,
+      allowHosts: dto.allowHosts ?? [],
+      labels: dto.labels ?? {},
+      policy: policyFrom(dto.policy ?? {}),
+      log: {
+        budgetBytes: dto.log?.budgetBytes ?? GIB,
+        whenFull: dto.log?.whenFull ?? 'truncate',
+      },
+    },
+  };
+}
+
+const resourcesFrom = ({ cpus, memoryMiB, diskMiB, pids, gpu }: ResourcesDto) => ({
+  cpus: cpus ?? 1,
+  memoryMiB: memoryMiB ?? 1024,
+  diskMiB: diskMiB ?? 10_240,
+  pids: pids ?? 1024,
+  gpu: gpu ?? null,
+});
+
+const policyFrom = (policy: PolicyDto) => ({
+  idleTimeoutMs: policy.idleTimeoutMs ?? HALF_AN_HOUR_MS,
+  keepMs: policy.keepMs ?? null,
+  maxRuntimeMs: policy.maxRuntimeMs ?? null,
+  rehydrate: policy.rehydrate ?? ('on_demand' as const),
+  lostAfterMs: policy.lostAfterMs ?? null,
+  checkpointEveryMs: policy.checkpointEveryMs ?? null,
+  stopGraceMs: policy.stopGraceMs ?? 10_000,
+});

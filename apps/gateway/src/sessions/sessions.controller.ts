@@ -1,0 +1,143 @@
+import {
+  Body,
+  Controller,
+  Delete,
+  Get,
+  HttpCode,
+  Inject,
+  Param,
+  Post,
+  Query,
+  Res,
+} from '@nestjs/common';
+import { ApiBearerAuth, ApiOperation, ApiTags } from '@nestjs/swagger';
+import type { ArtifactStore } from '@vmux/artifacts';
+import type { FastifyReply } from 'fastify';
+import type { Answer, Asking } from '../application/commander';
+import type { Caller } from '../application/key-ring';
+import { sessionJson, summaryJson, viewOf } from '../application/present';
+import { SessionCommands } from '../application/session-commands';
+import type { SessionIndex } from '../application/session-index';
+import { Tickets } from '../application/tickets';
+import type { Config } from '../config';
+import { answered } from '../http/answered';
+import { ApiError } from '../http/api-error';
+import { Needs } from '../http/auth.guard';
+import { millisecondsOf } from '../http/dto';
+import { Asked, By } from '../http/request-context';
+import { ARTIFACTS, CONFIG, SESSION_INDEX } from '../tokens';
+import { CreateSessionDto } from './create-session.dto';
+import { newSessionFrom } from './new-session';
+import { DeleteSessionQuery, ListSessionsQuery, StopSessionQuery } from './session-queries.dto';
+
+const PAGE = 50;
+
+@ApiTags('sessions')
+@ApiBearerAuth()
+@Controller('v1/sessions')
+export class SessionsController {
+  constructor(
+    @Inject(SessionCommands) private readonly sessions: SessionCommands,
+    @Inject(SESSION_INDEX) private readonly index: SessionIndex,
+    @Inject(ARTIFACTS) private readonly artifacts: ArtifactStore,
+    @Inject(Tickets) private readonly tickets: Tickets,
+    @Inject(CONFIG) private readonly config: Config,
+  ) {}
+
+  @Post()
+  @Needs('sessions:write')
+  @ApiOperation({ summary: 'Create a session' })
+  async create(
+    @Asked() asking: Asking,
+    @Body() body: CreateSessionDto,
+    @Res({ passthrough: true }) reply: FastifyReply,
+  ) {
+    const wanted = newSessionFrom(body, this.config.defaultProvider);
+    const { bundle } = wanted.spec;
+    // To know a digest is no right to what it names.
+    if (bundle && !(await this.artifacts.ownedBy(asking.caller.owner, bundle)))
+      throw new ApiError('bundle_not_found', 'you have not uploaded this bundle', null, { bundle });
+    const answer = await this.sessions.create(asking, wanted);
+    reply.header('location', `/v1/sessions/${answer.accepted.sessionId}`);
+    return { ...sessionJson(viewOf(answer)), ...answered(reply, answer) };
+  }
+
+  @Get()
+  @Needs('sessions:read')
+  @ApiOperation({ summary: 'List your sessions, the newest first' })
+  async list(@By() caller: Caller, @Query() query: ListSessionsQuery) {
+    const { cursor, limit = PAGE, after, status, provider, name, label } = query;
+    const filter = {
+      owner: caller.owner,
+      ...(status ? { statuses: status } : {}),
+      ...(provider ? { provider } : {}),
+      ...(name ? { name } : {}),
+      ...(label ? { labels: labelsOf(label) } : {}),
+    };
+    const page = await this.index.list(filter, {
+      limit,
+      ...(cursor ? { cursor } : {}),
+      ...(after ? { after: BigInt(after) } : {}),
+    });
+    return { sessions: page.sessions.map(summaryJson), cursor: page.cursor };
+  }
+
+  @Get(':sessionId')
+  @Needs('sessions:read')
+  @ApiOperation({ summary: 'Show a session, as of its last event' })
+  async get(@By() caller: Caller, @Param('sessionId') sessionId: string) {
+    return sessionJson(await this.sessions.session(caller, sessionId));
+  }
+
+  @Post(':sessionId/stop')
+  @HttpCode(202)
+  @Needs('sessions:write')
+  @ApiOperation({ summary: 'Stop a session; its logs and history stay' })
+  async stop(
+    @Asked() asking: Asking,
+    @Param('sessionId') sessionId: string,
+    @Query() { grace, force = false }: StopSessionQuery,
+    @Res({ passthrough: true }) reply: FastifyReply,
+  ) {
+    const graceMs = grace === undefined ? null : millisecondsOf(grace);
+    const answer = await this.sessions.stop(asking, sessionId, graceMs, force);
+    return this.after(reply, answer, 'stopping');
+  }
+
+  @Delete(':sessionId')
+  @HttpCode(202)
+  @Needs('sessions:write')
+  @ApiOperation({ summary: 'Delete a session with its logs, its history and its key' })
+  async delete(
+    @Asked() asking: Asking,
+    @Param('sessionId') sessionId: string,
+    @Query() { force = false }: DeleteSessionQuery,
+    @Res({ passthrough: true }) reply: FastifyReply,
+  ) {
+    const answer = await this.sessions.delete(asking, sessionId, force);
+    return this.after(reply, answer, 'deleted');
+  }
+
+  @Post(':sessionId/tickets')
+  @Needs('sessions:read')
+  @ApiOperation({ summary: 'A ticket for a browser: once, for 30 seconds, for this session' })
+  async ticket(@By() caller: Caller, @Param('sessionId') sessionId: string) {
+    await this.sessions.session(caller, sessionId);
+    const { ticket, expiresAt } = this.tickets.issue(caller, sessionId);
+    return { ticket, expiresAt: new Date(expiresAt).toISOString() };
+  }
+
+  private after(reply: FastifyReply, answer: Answer, otherwise: string) {
+    const { status } = viewOf(answer);
+    const id = answer.accepted.sessionId;
+    return { id, status: status === 'unborn' ? otherwise : status, ...answered(reply, answer) };
+  }
+}
+
+const labelsOf = (labels: readonly string[]): Record<string, string> =>
+  Object.fromEntries(
+    labels.map((label) => {
+      const at = label.indexOf('=');
+      return [label.slice(0, at), label.slice(at + 1)];
+    }),
+  );
