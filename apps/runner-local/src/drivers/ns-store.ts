@@ -79,8 +79,8 @@ export class NsStore {
     return state;
   }
 
-  keys(): Promise<string[]> {
-    return readdir(join(this.dataDir, 's'));
+  async keys(): Promise<string[]> {
+    return (await readdir(join(this.dataDir, 's'))).filter((name) => KEY.test(name));
   }
 
   async freeSlot(slot: number): Promise<void> {
@@ -118,6 +118,7 @@ export class NsStore {
 }
 
 const KEY_LENGTH = 20;
+const KEY = /^[0-9a-f]{20}$/;
 /** The name of a sandbox's directory and cgroup: short, whatever the session is called. */
 export function keyOf({ sessionId, epoch, instance }: SandboxId): string {
   const sum = createHash('sha256').update(JSON.stringify([sessionId, epoch, instance]));
