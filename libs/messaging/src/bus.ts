@@ -1,4 +1,5 @@
 import {
+  type ConnectionOptions,
   connect,
   ErrorCode,
   Events,
@@ -49,26 +50,40 @@ export interface Service {
 export type OnFault = (fault: unknown, subject: string) => void;
 
 /**
- * Waits for NATS at the start and reconnects for ever afterwards: a process outlives its server, and says
- * through `connected` and `BusUnavailable` what it cannot do meanwhile.
+ * Waits for NATS at the start, unless it refuses the credentials, and reconnects for ever afterwards: a
+ * process outlives its server, and says through `connected` and `BusUnavailable` what it cannot do meanwhile.
  */
 export async function connectBus(settings: BusSettings, onFault: OnFault): Promise<Bus> {
-  const connection = await connect({
-    servers: settings.url,
-    name: settings.name,
-    user: settings.user,
-    pass: settings.password,
-    inboxPrefix: settings.inboxPrefix,
-    maxReconnectAttempts: -1,
-    reconnectTimeWait: 250,
-    reconnectJitter: 100,
-    waitOnFirstConnect: true,
-    pingInterval: 5_000,
-    maxPingOut: 2,
-    ignoreAuthErrorAbort: true,
-  });
-  return new NatsBus(connection, onFault);
+  for (;;) {
+    try {
+      return new NatsBus(await connect(optionsOf(settings)), onFault);
+    } catch (fault) {
+      if (!isUnreachable(fault)) throw fault;
+      onFault(fault, '');
+      await new Promise((resolve) => setTimeout(resolve, 250));
+    }
+  }
 }
+
+const optionsOf = (settings: BusSettings): ConnectionOptions => ({
+  servers: settings.url,
+  name: settings.name,
+  user: settings.user,
+  pass: settings.password,
+  inboxPrefix: settings.inboxPrefix,
+  maxReconnectAttempts: -1,
+  reconnectTimeWait: 250,
+  reconnectJitter: 100,
+  pingInterval: 5_000,
+  maxPingOut: 2,
+  ignoreAuthErrorAbort: true,
+});
+
+const isUnreachable = (fault: unknown): boolean =>
+  fault instanceof NatsError &&
+  [ErrorCode.ConnectionRefused, ErrorCode.Timeout, ErrorCode.ConnectionTimeout].includes(
+    fault.code as ErrorCode,
+  );
 
 class NatsBus implements Bus {
   connected = true;
@@ -120,7 +135,10 @@ class NatsBus implements Bus {
     for await (const status of this.connection.status()) {
       if (status.type === Events.Disconnect) this.connected = false;
       if (status.type === Events.Reconnect) this.connected = true;
-      if (status.type === Events.Error) this.onFault(new Error(`NATS: ${status.data}`), '');
+      if (status.type === Events.Error) {
+        const { operation = '', subject = '' } = status.permissionContext ?? {};
+        this.onFault(new Error(`NATS: ${status.data} ${operation} ${subject}`.trim()), subject);
+      }
     }
   }
 }
@@ -135,7 +153,8 @@ class NatsService implements Service {
     private readonly handler: Handler,
     private readonly onFault: OnFault,
   ) {
-    this.loop = this.run();
+    // A subscription that the server does not permit ends at once.
+    this.loop = this.run().catch((fault) => this.onFault(fault, subscription.getSubject()));
   }
 
   async stop(): Promise<void> {
