@@ -1,0 +1,153 @@
+import type { ReportMessage, Stream } from '@vmux/events';
+import type { ExecState, OutputItem } from '../supervisor-answers';
+import { hasEnded } from '../supervisor-answers';
+import type { SupervisorClient } from '../supervisor-client';
+import { outcomeOf, sizesOf, streamOf } from './exec-facts';
+import type { OutputPump, PumpedItem } from './output-pump';
+
+/** How much of an exec's output may be on its way to the log at once. */
+const windowBytes = 1024 * 1024;
+/** An exec that ends sooner is told of once, by its end. */
+const startedAfterMs = 25;
+
+export interface FollowPort {
+  readonly client: SupervisorClient;
+  readonly pump: OutputPump;
+  readonly signal: AbortSignal;
+  /** Returns when the report is in the history. */
+  report(report: ExecReport): Promise<void>;
+}
+
+export type ExecReport = {
+  [T in 'ExecStarted' | 'ExecExited']: Pick<
+    Extract<ReportMessage, { readonly type: T }>,
+    'type' | 'data' | 'at'
+  >;
+}['ExecStarted' | 'ExecExited'];
+
+/** An exec whose end no supervisor saw: only the loss of its sandbox says so. */
+export class OutcomeLost extends Error {
+  constructor(readonly execId: string) {
+    super(`${execId} was running when its supervisor ended`);
+    this.name = 'OutcomeLost';
+  }
+}
+
+/**
+ * Carries one exec from where the log stands to its end: every byte first, then the exit, then the
+ * supervisor may forget it. Stopped anywhere, it is begun again and repeats what was not acknowledged.
+ */
+export async function followExec(seen: ExecState, port: FollowPort): Promise<void> {
+  const { client, signal } = port;
+  const started = hasEnded(seen)
+    ? undefined
+    : setTimeout(() => void tellStarted(seen, port), startedAfterMs);
+  try {
+    const ended = await carryOutput(seen, port);
+    clearTimeout(started);
+    const outcome = outcomeOf(ended.outcome);
+    if (!outcome) throw new OutcomeLost(seen.execId);
+    await port.report({
+      type: 'ExecExited',
+      at: Math.floor(ended.endedAtUs / 1000),
+      data: { execId: seen.execId, outcome, sizes: sizesOf(ended), usage: null },
+    });
+    await client.release(seen.execId, { signal });
+  } finally {
+    clearTimeout(started);
+  }
+}
+
+async function tellStarted(exec: ExecState, port: FollowPort): Promise<void> {
+  try {
+    await port.report({
+      type: 'ExecStarted',
+      at: Math.floor(exec.startedAtUs / 1000),
+      data: { execId: exec.execId, pid: exec.pid > 0 ? exec.pid : null },
+    });
+  } catch (error) {
+    // The exit says everything that this would have said; what stops it stops that too.
+    if (!port.signal.aborted && !(error instanceof Error)) throw error;
+  }
+}
+
+async function carryOutput(seen: ExecState, port: FollowPort): Promise<ExecState> {
+  const { client, pump, signal } = port;
+  const inFlight = new Window(windowBytes);
+  for await (const item of client.read(seen.execId, { offset: seen.ackedOffset, signal })) {
+    if (item.kind === 'end') {
+      await inFlight.empty();
+      return item.exec;
+    }
+    const pumped = pumpedItem(seen, item);
+    await inFlight.add(
+      pumped.item.kind === 'chunk' ? pumped.item.bytes.length : 0,
+      pump.push(pumped),
+    );
+  }
+  throw new Error('the supervisor ended a read without its last word');
+}
+
+function pumpedItem(exec: ExecState, item: OutputItem): PumpedItem {
+  const mergedOffset = item.mergedOffset ?? 0;
+  const at = Math.floor(item.atUs / 1000);
+  const { execId } = exec;
+  if (item.kind === 'resize') {
+    const { cols, rows } = item;
+    // Numbered by its time in microseconds: the same after a restart, and growing within an exec.
+    const resize = {
+      kind: 'resize' as const,
+      execId,
+      number: item.atUs,
+      offset: mergedOffset,
+      cols,
+      rows,
+      at,
+    };
+    return { item: resize, ackTo: mergedOffset };
+  }
+  const stream: Stream = streamOf(exec, item.kind);
+  const chunk = {
+    kind: 'chunk' as const,
+    execId,
+    stream,
+    offset: item.streamOffset,
+    bytes: item.data,
+    at,
+  };
+  return { item: chunk, ackTo: mergedOffset + item.data.length };
+}
+
+/** Bounds what is on its way; the first failure is thrown to whoever adds or waits next. */
+class Window {
+  private bytes = 0;
+  private readonly open = new Set<Promise<void>>();
+  private fault: { readonly error: unknown } | undefined;
+
+  constructor(private readonly maxBytes: number) {}
+
+  async add(bytes: number, done: Promise<void>): Promise<void> {
+    this.bytes += bytes;
+    const settled: Promise<void> = done
+      .catch((error) => {
+        this.fault ??= { error };
+      })
+      .finally(() => {
+        this.bytes -= bytes;
+        this.open.delete(settled);
+      });
+    this.open.add(settled);
+    while (this.bytes > this.maxBytes && this.open.size > 0 && !this.fault)
+      await Promise.race(this.open);
+    this.throwFault();
+  }
+
+  async empty(): Promise<void> {
+    while (this.open.size > 0) await Promise.all(this.open);
+    this.throwFault();
+  }
+
+  private throwFault(): void {
+    if (this.fault) throw this.fault.error;
+  }
+}

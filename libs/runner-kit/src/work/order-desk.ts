@@ -1,0 +1,250 @@
+import type { ArtifactStore } from '@vmux/artifacts';
+import { type Order, type OrderNamed, Refusal } from '@vmux/events';
+import { DriverRefused, DriverUnavailable, SandboxGone, SupervisorRefused } from '../errors';
+import { argvOf, environmentOf, signalNumber, WORKSPACE } from './exec-facts';
+import { prepare } from './prepare';
+import type { Reporter } from './reporter';
+import type { RunnerJournal } from './runner-journal';
+import { WorkerStopped } from './sandbox-worker';
+import type { Held, Log, Sandboxes } from './sandboxes';
+
+export interface OrderDeskSettings {
+  readonly sandboxes: Sandboxes;
+  readonly reporter: Reporter;
+  readonly journal: RunnerJournal;
+  readonly artifacts: ArtifactStore | undefined;
+  readonly log: Log;
+  readonly signal: AbortSignal;
+}
+
+/**
+ * Carries out orders. An order that fails here is not answered: it is still owed, so it comes again. One
+ * that can never succeed is answered with the fact that says so.
+ */
+export class OrderDesk {
+  private readonly underWay = new Map<string, Promise<void>>();
+
+  constructor(private readonly settings: OrderDeskSettings) {}
+
+  /** A repeat of an order that is being carried out is that order. */
+  take(order: Order): Promise<void> {
+    const known = this.underWay.get(order.orderId);
+    if (known) return known;
+    const done = this.carryOut(order)
+      .catch((error) => this.setAside(order, error))
+      .finally(() => this.underWay.delete(order.orderId));
+    this.underWay.set(order.orderId, done);
+    return done;
+  }
+
+  private async carryOut(order: Order): Promise<void> {
+    switch (order.type) {
+      case 'CreateSandbox':
+        return this.create(order);
+      case 'AdoptSandbox':
+        return this.adopt(order);
+      case 'StartExec':
+        return this.within(order, (held) => this.start(order, held));
+      case 'CancelExec':
+        return this.within(order, (held) => this.cancel(order, held));
+      case 'SignalExec':
+        return this.within(order, (held) => this.signal(order, held));
+      case 'DestroySandbox':
+        return this.destroy(order);
+      case 'SuspendSandbox':
+        return this.within(order, (held) => this.suspend(order, held));
+      case 'ResumeSandbox':
+        return this.within(order, (held) => this.resume(order, held));
+      case 'TakeCheckpoint':
+        return this.within(order, (held) => this.checkpoint(order, held));
+    }
+  }
+
+  private async create(order: OrderNamed<'CreateSandbox'>): Promise<void> {
+    const { sandboxes, signal } = this.settings;
+    const { sessionId, epoch, data } = order;
+    if (!sandboxes.allKnown) return;
+    const found = sandboxes.find(sessionId, epoch);
+    const id = found?.id ?? sandboxes.newId(sessionId, epoch);
+    const driver = found?.driver ?? sandboxes.driverOf(data.provider);
+    const failed = (message: string, retryable: boolean) =>
+      this.report(order, id.instance, {
+        type: 'SandboxFailed',
+        data: { message: message.slice(0, 1000), retryable },
+      });
+    if (!driver) return failed(`this runner has no provider ${data.provider}`, false);
+    if (data.restore) return failed('this runner cannot restore checkpoints yet', false);
+    try {
+      if (!found) {
+        const { cpus, memoryMiB, diskMiB, pids, gpu } = data.spec.resources;
+        const { egress } = data.spec;
+        await driver.create(
+          { id, limits: { cpus, memoryMiB, diskMiB, pids }, image: data.image, egress, gpu },
+          { signal },
+        );
+      }
+      const held = sandboxes.hold(id, driver);
+      await prepare(held, data.spec, this.settings);
+      await this.report(order, id.instance, {
+        type: 'SandboxReady',
+        data: { base: null, restoredDigest: null },
+      });
+    } catch (error) {
+      const final = error instanceof DriverRefused || error instanceof SupervisorRefused;
+      if (!final && !(error instanceof DriverUnavailable)) throw error;
+      const held = sandboxes.find(sessionId, epoch);
+      if (held) await sandboxes.destroy(held);
+      await failed(error.message, !final);
+    }
+  }
+
+  private async adopt(order: OrderNamed<'AdoptSandbox'>): Promise<void> {
+    const { sandboxes } = this.settings;
+    const { sessionId, epoch, instance, data } = order;
+    const driver = sandboxes.driverOf(data.provider);
+    if (!driver || instance === null) return;
+    const { id } = await driver.adopt({ sessionId, epoch, instance });
+    sandboxes.hold(id, driver);
+    await this.report(order, instance, {
+      type: 'SandboxReady',
+      data: { base: data.base, restoredDigest: null },
+    });
+  }
+
+  private async start(order: OrderNamed<'StartExec'>, { worker }: Held): Promise<void> {
+    const { execId, spec, env } = order.data;
+    const client = await worker.client();
+    const exec = await client.start({
+      execId,
+      argv: argvOf(spec),
+      env: environmentOf(order.sessionId, spec, env),
+      cwd: spec.cwd ?? WORKSPACE,
+      ...(spec.user === null ? {} : { user: spec.user }),
+      ...(spec.pty === null ? {} : { pty: spec.pty }),
+      stdin: spec.stdin || spec.pty !== null,
+    });
+    worker.follow(exec, client);
+  }
+
+  private async cancel(order: OrderNamed<'CancelExec'>, { worker }: Held): Promise<void> {
+    const client = await worker.client();
+    worker.follow(await client.cancel(order.data.execId, order.data.graceMs), client);
+  }
+
+  private async signal(order: OrderNamed<'SignalExec'>, { id, worker }: Held): Promise<void> {
+    const { execId, signalId, signal } = order.data;
+    const number = signalNumber(signal);
+    const client = await worker.client();
+    let delivered = false;
+    if (number !== undefined && (await this.settings.journal.claimSignal(id, signalId))) {
+      delivered = await client.signal(execId, number).then(
+        () => true,
+        (error) => {
+          if (error instanceof SupervisorRefused) return false;
+          throw error;
+        },
+      );
+    }
+    await this.report(order, id.instance, {
+      type: 'ExecSignalled',
+      data: { execId, signalId, delivered },
+    });
+  }
+
+  private async destroy(order: OrderNamed<'DestroySandbox'>): Promise<void> {
+    const { sandboxes } = this.settings;
+    if (!sandboxes.allKnown) return;
+    const held = sandboxes.find(order.sessionId, order.epoch);
+    if (held && (order.instance === null || held.id.instance === order.instance)) {
+      if (order.data.drain) await this.endExecs(held, order.data.graceMs);
+      await sandboxes.destroy(held);
+    }
+    const instance = order.instance ?? held?.id.instance;
+    if (instance) await this.report(order, instance, { type: 'SandboxReleased', data: {} });
+  }
+
+  private async endExecs({ id, driver, worker }: Held, graceMs: number): Promise<void> {
+    // What is frozen can neither end nor say how it ended.
+    if ((await driver.probe(id)).state === 'suspended') await driver.resume(id);
+    const client = await worker.client();
+    await client.stop(graceMs);
+    await worker.drained();
+  }
+
+  private async suspend(order: OrderNamed<'SuspendSandbox'>, { id, driver }: Held): Promise<void> {
+    const { request } = order.data;
+    try {
+      await driver.suspend(id);
+      await this.report(order, id.instance, { type: 'SandboxSuspended', data: { request } });
+    } catch (error) {
+      if (!(error instanceof DriverRefused)) throw error;
+      await this.report(order, id.instance, {
+        type: 'SuspendFailed',
+        data: { request, message: error.message },
+      });
+    }
+  }
+
+  private async resume(order: OrderNamed<'ResumeSandbox'>, { id, driver }: Held): Promise<void> {
+    const { request } = order.data;
+    try {
+      await driver.resume(id);
+      await this.report(order, id.instance, { type: 'SandboxResumed', data: { request } });
+    } catch (error) {
+      if (!(error instanceof DriverRefused)) throw error;
+      await this.report(order, id.instance, {
+        type: 'ResumeFailed',
+        data: { request, message: error.message },
+      });
+    }
+  }
+
+  private async checkpoint(order: OrderNamed<'TakeCheckpoint'>, { id }: Held): Promise<void> {
+    await this.report(order, id.instance, {
+      type: 'CheckpointFailed',
+      data: {
+        checkpointId: order.data.checkpointId,
+        message: 'this runner cannot take checkpoints yet',
+      },
+    });
+  }
+
+  /** An order for a sandbox that this runner does not have says by itself that it is lost. */
+  private async within(order: Order, act: (held: Held) => Promise<void>): Promise<void> {
+    const { sandboxes } = this.settings;
+    if (!sandboxes.allKnown || order.instance === null) return;
+    const held = sandboxes.find(order.sessionId, order.epoch);
+    if (held && held.id.instance === order.instance) return act(held);
+    const message = 'its runner does not have this sandbox';
+    await this.report(order, order.instance, {
+      type: 'SandboxLost',
+      data: { evidence: { kind: 'probe', message } },
+    });
+  }
+
+  private async report(order: Order, instance: string, body: ReportBody): Promise<void> {
+    const { sessionId, epoch } = order;
+    const at = Date.now();
+    await this.settings.reporter.report(
+      { ...body, sessionId, epoch, instance, at } as ReportMessageOf,
+      this.settings.signal,
+    );
+  }
+
+  private setAside(order: Order, error: unknown): void {
+    if (this.settings.signal.aborted || error instanceof WorkerStopped) return;
+    const reason = error instanceof Error ? error.message : String(error);
+    const final = error instanceof Refusal || error instanceof SandboxGone;
+    this.settings.log(final ? 'an order is void' : 'an order failed and will come again', {
+      orderId: order.orderId,
+      reason,
+    });
+  }
+}
+
+type ReportMessageOf = Parameters<Reporter['report']>[0];
+type ReportBody = ReportMessageOf extends infer R
+  ? R extends ReportMessageOf
+    ? Pick<R, 'type' | 'data'>
+    : never
+  : never;

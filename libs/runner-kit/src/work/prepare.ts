@@ -1,0 +1,40 @@
+import { createGunzip } from 'node:zlib';
+import type { ArtifactStore } from '@vmux/artifacts';
+import type { SessionSpec } from '@vmux/events';
+import { DriverRefused } from '../errors';
+import { WORKSPACE } from './exec-facts';
+import type { RunnerJournal } from './runner-journal';
+import type { Held } from './sandboxes';
+
+export interface PrepareSettings {
+  readonly artifacts: ArtifactStore | undefined;
+  readonly journal: RunnerJournal;
+  readonly signal: AbortSignal;
+}
+
+/**
+ * Makes a new sandbox ready for its first exec: the workspace, with the session's bundle unpacked inside
+ * the sandbox. Done once per sandbox, also across restarts of the runner: later it would undo work.
+ */
+export async function prepare(
+  { id, worker }: Held,
+  spec: SessionSpec,
+  { artifacts, journal, signal }: PrepareSettings,
+): Promise<void> {
+  if (await journal.isPrepared(id)) return;
+  const { files } = await worker.client();
+  const workspace = spec.cwd ?? WORKSPACE;
+  await files.makeDirectory(workspace, { makeParents: true, signal });
+  if (spec.bundle !== null) {
+    if (!artifacts)
+      throw new DriverRefused(
+        'unsupported',
+        'this runner has no artifact store: set VMUX_ARTIFACTS_DIR',
+      );
+    const { stream } = await artifacts.open(spec.bundle);
+    const archive = stream.pipe(createGunzip());
+    stream.on('error', (error) => archive.destroy(error));
+    await files.tarIn(workspace, archive, { signal });
+  }
+  await journal.recordPrepared(id);
+}

@@ -1,0 +1,66 @@
+import { type FileHandle, mkdir, open, readFile, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { SandboxId } from '../driver';
+
+/**
+ * What a runner must remember of its sandboxes across its own restarts and cannot ask them: which are
+ * prepared, so that a workspace is never unpacked over work, and which signals were delivered, so that
+ * none is delivered twice. One small file per sandbox, synced before the deed that it records.
+ */
+export class RunnerJournal {
+  private constructor(private readonly directory: string) {}
+
+  static async at(directory: string): Promise<RunnerJournal> {
+    await mkdir(directory, { recursive: true, mode: 0o700 });
+    return new RunnerJournal(directory);
+  }
+
+  async isPrepared(id: SandboxId): Promise<boolean> {
+    return (await this.lines(id)).has('prepared');
+  }
+
+  async recordPrepared(id: SandboxId): Promise<void> {
+    await this.record(id, 'prepared');
+  }
+
+  /** False when the signal was recorded before: it was delivered, or nobody knows whether it was. */
+  async claimSignal(id: SandboxId, signalId: string): Promise<boolean> {
+    if ((await this.lines(id)).has(`signal ${signalId}`)) return false;
+    await this.record(id, `signal ${signalId}`);
+    return true;
+  }
+
+  async forget(id: SandboxId): Promise<void> {
+    await rm(this.fileOf(id), { force: true });
+  }
+
+  private async lines(id: SandboxId): Promise<ReadonlySet<string>> {
+    try {
+      return new Set((await readFile(this.fileOf(id), 'utf8')).split('\n'));
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return new Set();
+      throw error;
+    }
+  }
+
+  private async record(id: SandboxId, line: string): Promise<void> {
+    // A torn last line of a crash is ended first, so that it cannot run into this one.
+    await withFile(await open(this.fileOf(id), 'a', 0o600), async (file) => {
+      await file.appendFile(`\n${line}\n`);
+      await file.datasync();
+    });
+    await withFile(await open(this.directory, 'r'), (directory) => directory.sync());
+  }
+
+  private fileOf({ sessionId, epoch, instance }: SandboxId): string {
+    return join(this.directory, `${sessionId}.${epoch}.${instance}`);
+  }
+}
+
+async function withFile(file: FileHandle, use: (file: FileHandle) => Promise<void>): Promise<void> {
+  try {
+    await use(file);
+  } finally {
+    await file.close();
+  }
+}

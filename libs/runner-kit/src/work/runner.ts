@@ -1,0 +1,113 @@
+import { randomUUID } from 'node:crypto';
+import { cpus, freemem, loadavg } from 'node:os';
+import type { ArtifactStore } from '@vmux/artifacts';
+import {
+  type Heartbeat,
+  heartbeatSubject,
+  Malformed,
+  orderSubject,
+  parseOrder,
+} from '@vmux/events';
+import { type Bus, decodeJson, encodeJson, MalformedMessage } from '@vmux/messaging';
+import type { SandboxDriver } from '../driver';
+import { OrderDesk } from './order-desk';
+import { Reporter } from './reporter';
+import { RunnerJournal } from './runner-journal';
+import { type Log, Sandboxes } from './sandboxes';
+
+export interface RunnerSettings {
+  readonly runnerId: string;
+  readonly drivers: readonly SandboxDriver[];
+  readonly bus: Bus;
+  /** For what the runner remembers of its sandboxes across restarts. */
+  readonly journalDirectory: string;
+  readonly artifacts?: ArtifactStore;
+  readonly maxSandboxes: number;
+  /** Emulated providers say so everywhere. */
+  readonly emulated?: boolean;
+  readonly log: Log;
+}
+
+export interface Runner {
+  /** Lets orders under way finish or be sent again, and lets go of the sandboxes, which go on. */
+  stop(): Promise<void>;
+}
+
+const heartbeatEveryMs = 2_000;
+
+/** The work of a runner: orders in, reports out, sandboxes followed, whatever the provider. */
+export async function startRunner(settings: RunnerSettings): Promise<Runner> {
+  const { runnerId, bus, drivers, log } = settings;
+  const stopping = new AbortController();
+  const { signal } = stopping;
+  const journal = await RunnerJournal.at(settings.journalDirectory);
+  const reporter = new Reporter(bus, runnerId, (reason) =>
+    log('a report is sent again', { reason }),
+  );
+  const sandboxes = new Sandboxes({ drivers, reporter, journal, log, signal });
+  const artifacts = settings.artifacts;
+  const desk = new OrderDesk({ sandboxes, reporter, journal, artifacts, log, signal });
+  await sandboxes.adoptAll();
+
+  const orders = bus.serve(orderSubject(runnerId), { concurrency: 1024 }, async ({ data }) => {
+    try {
+      await desk.take(parseOrder(decodeJson(data)));
+    } catch (error) {
+      if (!(error instanceof Malformed) && !(error instanceof MalformedMessage)) throw error;
+      log('an order is malformed', { reason: error.message });
+    }
+    return undefined;
+  });
+
+  const incarnation = randomUUID();
+  const beat = async () => {
+    await sandboxes.adoptAll();
+    const heartbeat = await heartbeatOf(settings, incarnation, sandboxes.count);
+    bus.publish(heartbeatSubject(runnerId), encodeJson(heartbeat));
+  };
+  const beating = setInterval(
+    () => void beat().catch((error) => log('a heartbeat failed', { error: String(error) })),
+    heartbeatEveryMs,
+  );
+  await beat();
+
+  return {
+    stop: async () => {
+      clearInterval(beating);
+      stopping.abort(new Error('the runner stops'));
+      await sandboxes.close();
+      await orders.stop();
+      await Promise.all(drivers.map((driver) => driver.close()));
+    },
+  };
+}
+
+async function heartbeatOf(
+  { runnerId, drivers, maxSandboxes, emulated = false }: RunnerSettings,
+  incarnation: string,
+  sandboxes: number,
+): Promise<Heartbeat> {
+  const providers = await Promise.all(
+    drivers.map(async (driver) => {
+      const { available, reason, offered } = await driver.capabilities();
+      const known = offered.filter((capability) => capability !== 'egress');
+      return { provider: driver.provider, available, reason, capabilities: known, emulated };
+    }),
+  );
+  return {
+    runnerId,
+    incarnation,
+    at: Date.now(),
+    draining: false,
+    providers,
+    capacity: {
+      sandboxes,
+      maxSandboxes,
+      freeMemoryMiB: Math.floor(freemem() / 1024 / 1024),
+      freeDiskMiB: 0,
+      cpus: cpus().length,
+      load: loadavg()[0] ?? 0,
+    },
+    tunnel: null,
+  };
+}

@@ -1,0 +1,220 @@
+import { type OutputAccepted, Refusal, type ReportMessage } from '@vmux/events';
+import type { SandboxDriver, SandboxId } from '../driver';
+import { SandboxError } from '../errors';
+import type { ExecState } from '../supervisor-answers';
+import { SupervisorClient } from '../supervisor-client';
+import { followExec, OutcomeLost } from './exec-follower';
+import { OutputPump } from './output-pump';
+import { pause } from './pause';
+import { followPorts } from './port-follower';
+import type { Reporter } from './reporter';
+
+/** Why a worker is done with its sandbox. */
+export type Ended =
+  | { readonly how: 'lost'; readonly evidence: string }
+  /** Another sandbox has taken its place: nobody wants to hear of this one. */
+  | { readonly how: 'fenced' }
+  | { readonly how: 'stopped' };
+
+export interface WorkerSettings {
+  readonly id: SandboxId;
+  readonly driver: SandboxDriver;
+  readonly reporter: Reporter;
+  readonly log: (message: string, facts?: Readonly<Record<string, unknown>>) => void;
+}
+
+type Body = ReportMessage extends infer R
+  ? R extends ReportMessage
+    ? Pick<R, 'type' | 'data' | 'at'>
+    : never
+  : never;
+
+const fencing = new Set([
+  'stale_epoch',
+  'wrong_runner',
+  'session_not_found',
+  'session_deleted',
+  'session_ended',
+  'log_closed',
+]);
+const firstPauseMs = 50;
+const longestPauseMs = 2_000;
+
+/**
+ * Follows one sandbox for as long as it is this runner's: keeps a pipe to its supervisor, carries output
+ * and exits to the history, and finds out when it is gone. Everything it does is safe to do again.
+ */
+export class SandboxWorker {
+  readonly id: SandboxId;
+  readonly ended: Promise<Ended>;
+  private readonly stopping = new AbortController();
+  private current: Promise<SupervisorClient>;
+  private connected: (client: SupervisorClient) => void = () => undefined;
+  private readonly following = new Map<string, Promise<void>>();
+
+  constructor(private readonly settings: WorkerSettings) {
+    this.id = settings.id;
+    this.current = this.nextConnection();
+    this.ended = this.run();
+  }
+
+  /** The supervisor, once there is a pipe to it. Rejects when the worker stops first. */
+  async client(): Promise<SupervisorClient> {
+    const stopped = new Promise<never>((_, reject) => {
+      const fail = () => reject(new WorkerStopped());
+      if (this.stopping.signal.aborted) fail();
+      this.stopping.signal.addEventListener('abort', fail, { once: true });
+    });
+    return Promise.race([this.current, stopped]);
+  }
+
+  /** Resolves when everything that has ended in the sandbox is in the history. */
+  async drained(): Promise<void> {
+    const client = await this.client();
+    for (const exec of await client.states({ signal: this.stopping.signal }))
+      this.follow(exec, client);
+    await Promise.all(this.following.values());
+  }
+
+  async report(body: Body): Promise<void> {
+    const { sessionId, epoch, instance } = this.id;
+    const message = { ...body, sessionId, epoch, instance } as ReportMessage;
+    await this.settings.reporter.report(message, this.stopping.signal);
+  }
+
+  /** Lets go of the sandbox, which goes on. */
+  async stop(): Promise<void> {
+    this.stopping.abort(new WorkerStopped());
+    await this.ended;
+  }
+
+  private nextConnection(): Promise<SupervisorClient> {
+    return new Promise((resolve) => {
+      this.connected = resolve;
+    });
+  }
+
+  private async run(): Promise<Ended> {
+    for (let pauseMs = firstPauseMs; ; pauseMs = Math.min(pauseMs * 2, longestPauseMs)) {
+      try {
+        const client = await this.connect();
+        pauseMs = firstPauseMs;
+        await this.followAll(client);
+      } catch (error) {
+        const ended = await this.verdict(error);
+        if (ended) {
+          this.stopping.abort(new WorkerStopped());
+          return ended;
+        }
+        this.settings.log('following a sandbox again', { ...this.id, reason: messageOf(error) });
+        await pause(pauseMs, this.stopping.signal).catch(() => undefined);
+      }
+    }
+  }
+
+  private async connect(): Promise<SupervisorClient> {
+    const { driver } = this.settings;
+    const { signal } = this.stopping;
+    signal.throwIfAborted();
+    const pipe = await driver.openPipe(this.id, { signal });
+    const { epoch, instance } = this.id;
+    const client = await SupervisorClient.connect(pipe, { epoch, instance, signal });
+    this.connected(client);
+    return client;
+  }
+
+  /** Returns never: a broken pipe, a refusal or the worker's stop ends it with its reason. */
+  private async followAll(client: SupervisorClient): Promise<void> {
+    const signal = this.stopping.signal;
+    const close = () => client.close();
+    signal.addEventListener('abort', close, { once: true });
+    this.pump = this.newPump(client);
+    try {
+      await Promise.race([
+        this.watchExecs(client),
+        followPorts(client, signal, (body) => this.report(body)),
+        this.failed(client),
+      ]);
+    } finally {
+      signal.removeEventListener('abort', close);
+      client.close();
+      this.current = this.nextConnection();
+      await Promise.allSettled(this.following.values());
+      this.following.clear();
+    }
+  }
+
+  private pump: OutputPump | undefined;
+  private fail: (error: unknown) => void = () => undefined;
+
+  private newPump(client: SupervisorClient): OutputPump {
+    const { sessionId, epoch, instance } = this.id;
+    return new OutputPump({
+      send: (items): Promise<OutputAccepted> =>
+        this.settings.reporter.output({ sessionId, epoch, instance, items }, this.stopping.signal),
+      acknowledge: (execId, offset) =>
+        void client.acknowledge(execId, offset).catch((error) => this.fail(error)),
+    });
+  }
+
+  private async failed(client: SupervisorClient): Promise<never> {
+    const reason = await Promise.race([
+      client.ended,
+      new Promise<unknown>((resolve) => {
+        this.fail = resolve;
+      }),
+    ]);
+    throw reason;
+  }
+
+  private async watchExecs(client: SupervisorClient): Promise<void> {
+    for await (const item of client.watch({ signal: this.stopping.signal })) {
+      if (item.kind === 'exec') this.follow(item.exec, client);
+    }
+  }
+
+  /** Carries an exec to its end, if that is not being done already. */
+  follow(exec: ExecState, client: SupervisorClient): void {
+    const pump = this.pump;
+    if (!pump || exec.released || this.following.has(exec.execId)) return;
+    const port = {
+      client,
+      pump,
+      signal: this.stopping.signal,
+      report: (body: Body) => this.report(body),
+    };
+    const followed = followExec(exec, port).then(
+      () => void this.following.delete(exec.execId),
+      (error) => this.fail(error),
+    );
+    this.following.set(exec.execId, followed);
+  }
+
+  /** What an error means for the sandbox; nothing when the next try may succeed. */
+  private async verdict(error: unknown): Promise<Ended | undefined> {
+    if (this.stopping.signal.aborted) return { how: 'stopped' };
+    if (error instanceof Refusal && fencing.has(error.code)) return { how: 'fenced' };
+    if (error instanceof OutcomeLost) return { how: 'lost', evidence: error.message };
+    if (error instanceof SandboxError && error.next === 'lost') {
+      return { how: 'lost', evidence: error.message };
+    }
+    try {
+      const probe = await this.settings.driver.probe(this.id, { signal: this.stopping.signal });
+      if (probe.state === 'gone') return { how: 'lost', evidence: probe.evidence };
+    } catch (fault) {
+      // Unreachable is not lost.
+      this.settings.log('a sandbox cannot be probed', { ...this.id, reason: messageOf(fault) });
+    }
+    return undefined;
+  }
+}
+
+export class WorkerStopped extends Error {
+  constructor() {
+    super('the runner lets go of this sandbox');
+    this.name = 'WorkerStopped';
+  }
+}
+
+const messageOf = (error: unknown): string =>
+  error instanceof Error ? error.message : String(error);
