@@ -1,11 +1,10 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { WrongRevision } from '@vmux/event-store';
 import { Failure, Refusal, type SessionEvent } from '@vmux/events';
 import type { Session } from '../domain/state';
 import { KeyedQueue } from './keyed-queue';
+import { Patience } from './patience';
 import type { Cause, Folded, SessionHistory } from './session-history';
 
-const MAX_CONFLICTS = 10;
 const MAX_WAITING = 2000;
 
 export interface Change {
@@ -50,19 +49,18 @@ export class Deciding {
     const guess = this.history.guess(sessionId) ?? (change.presumedNew ? this.history.none : null);
     let before = guess ?? (await this.history.load(sessionId));
     let certain = guess === null;
-    for (let conflicts = 0; conflicts <= MAX_CONFLICTS; ) {
+    const patience = new Patience();
+    do {
       const events = await this.decided(change, before, certain);
       if (events && (events.length > 0 || certain)) {
         if (events.length === 0) return { before, after: before, events };
         const after = await this.appended(change, before, events);
         if (after) return { before, after, events };
-        conflicts += 1;
-        // Whoever conflicts again and again does so with somebody who does the same.
-        if (conflicts > 2) await sleep(Math.random() * 5 * conflicts);
+        await patience.afterConflict();
       }
       before = await this.history.load(sessionId);
       certain = true;
-    }
+    } while (!patience.isOver);
     throw new Failure('conflict', `too much happens to ${sessionId} at once: try again`, true, 200);
   }
 

@@ -6,10 +6,10 @@ import type { LogState } from '../domain/log-state';
 import type { Session } from '../domain/state';
 import { KeyedQueue } from './keyed-queue';
 import type { Log } from './log';
+import { Patience } from './patience';
 import type { SessionHistory } from './session-history';
 import type { SessionLog } from './session-log';
 
-const MAX_CONFLICTS = 10;
 const MAX_WAITING = 1000;
 
 export interface LogWrite<R> {
@@ -62,17 +62,18 @@ export class LogWriting {
     let certain = session === undefined && log === undefined;
     session ??= await this.history.load(sessionId);
     log ??= await this.logs.load(sessionId);
-    for (let conflicts = 0; conflicts <= MAX_CONFLICTS; ) {
+    const patience = new Patience();
+    do {
       const { events, result, refused } = decide(log, this.fenceOf(session.session));
       if (!refused || certain) {
         if (events.length === 0) return result;
         if (await this.appended(sessionId, log, events)) return result;
-        conflicts += 1;
+        await patience.afterConflict();
       }
       session = await this.history.load(sessionId);
       log = await this.logs.load(sessionId);
       certain = true;
-    }
+    } while (!patience.isOver);
     throw new Failure('conflict', `too much is written to ${sessionId} at once`, true, 200);
   }
 

@@ -1,7 +1,7 @@
 import type { Capability, Heartbeat, Placement } from '@vmux/events';
 
 /** Longer than three heartbeats. */
-const FRESH_MS = 15_000;
+const FRESH_MS = 10_000;
 
 interface Heard {
   readonly heartbeat: Heartbeat;
