@@ -591,8 +591,11 @@ describe('Deadlines', () => {
     given(...running({ idleTimeoutMs: 1_000, keepMs: 9_000 }))
       .when(fire('idle', 9_000))
       .thenTypes('SuspendRequested');
-    given(...running({ idleTimeoutMs: null, keepMs: 9_000 }))
-      .when(fire('keep', 9_000))
+    given(...running({ idleTimeoutMs: null, keepMs: 900_000 }))
+      .when(fire('keep', 899_999))
+      .thenNothing();
+    given(...running({ idleTimeoutMs: null, keepMs: 900_000 }))
+      .when(fire('keep', 900_000))
       .thenTypes('SuspendRequested');
   });
 

@@ -15,6 +15,8 @@ export interface Deadline {
 }
 
 const WARNING_MS = 60_000;
+/** A session that has no idle timeout rests after its time is over and nobody was here for this long. */
+const AFTER_KEEP_MS = 600_000;
 
 /** Everything that is to happen by itself, and when, as far as the history says. */
 export function deadlinesOf(session: Session): readonly Deadline[] {
@@ -41,7 +43,8 @@ function rest(session: Living): Deadline[] {
   const keptUntil = session.createdAt + (keepMs ?? 0);
   if (idleTimeoutMs !== null)
     return [deadline('idle', Math.max(session.lastActivityAt + idleTimeoutMs, keptUntil))];
-  return keepMs === null ? [] : [deadline('keep', keptUntil)];
+  if (keepMs === null) return [];
+  return [deadline('keep', Math.max(session.lastActivityAt + AFTER_KEEP_MS, keptUntil))];
 }
 
 const canRest = ({ current }: Living): boolean =>
