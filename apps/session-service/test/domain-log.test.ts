@@ -318,7 +318,7 @@ describe('However output arrives', () => {
       fc.record({ source: fc.nat({ max: 2 }), from: fc.nat(), length: fc.nat({ max: 60 }) }),
       { minLength: 1, maxLength: 4 },
     ),
-    { maxLength: 120, size: 'max' },
+    { minLength: 40, maxLength: 250, size: 'max' },
   );
   let longest = 0;
   afterAll(() => expect(longest).toBeGreaterThan(2 * LOG_MARK_EVERY));
@@ -374,7 +374,7 @@ describe('However output arrives', () => {
         for (const [source, [number, stream]] of places.entries())
           expect(log.bytesOf(number, stream).equals(bytes[source] ?? Buffer.alloc(0))).toBe(true);
       }),
-      { numRuns: 200 },
+      { numRuns: 100 },
     );
   });
 
@@ -388,7 +388,7 @@ describe('However output arrives', () => {
             expect(foldLog(log.events.slice(revision))).toEqual(log.state);
         }
       }),
-      { numRuns: 200 },
+      { numRuns: 100 },
     );
   });
 });
