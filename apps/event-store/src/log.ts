@@ -8,3 +8,7 @@ export function log(
   const line = { time: new Date().toISOString(), level, message, error: detail };
   process.stderr.write(`${JSON.stringify(line)}\n`);
 }
+
+// Whoever started the process may have gone, and its end of the pipe with it: that is no reason to end.
+process.stdout.on('error', () => undefined);
+process.stderr.on('error', () => undefined);

@@ -57,6 +57,7 @@ async function main(): Promise<void> {
   const shutDown = async (signal: string): Promise<void> => {
     log('info', `${signal}: shutting down`);
     health.ready(false);
+    await store.committer.drained();
     await server.close();
     await store.close();
     health.close();

@@ -18,9 +18,18 @@ import { MalformedMessage } from '../protocol/wire';
 import type { Committer, Outcome } from '../storage/committer';
 import type { Call, CallHandler } from '../transport/call';
 
-/** Appends under way over one call, and bytes of requests in the whole server, before reading stops. */
+/** What appends begun and not finished may take, over one call. */
 const MAX_PARTIAL_APPENDS = 1000;
+const MAX_PARTIAL_BYTES = 16 * 1024 * 1024;
+/** Reading stops when this much waits to be committed in the whole server, */
 const MAX_QUEUED_BYTES = 32 * 1024 * 1024;
+/** when this many appends of one call wait for their answer, and when its client does not take answers. */
+const MAX_UNANSWERED = 1024;
+const MAX_UNTAKEN_BYTES = 256 * 1024;
+/** A turn of the event loop is not to be spent on one append. */
+const MAX_EVENTS = 10_000;
+/** About what an event takes in memory besides its own bytes. */
+const EVENT_OVERHEAD_BYTES = 512;
 
 /** Counted as EventStoreDB counts: what the events themselves take. */
 const sizeOf = (event: ProposedEvent): number =>
@@ -29,12 +38,14 @@ const sizeOf = (event: ProposedEvent): number =>
 /** An append as its parts come in. */
 class PendingAppend {
   readonly events: ProposedEvent[] = [];
-  bytes = 0;
+  private bytes = 0;
+  private count = 0;
   constructor(readonly options: AppendOptions) {}
 
   add(events: readonly ProposedEvent[]): void {
     for (const event of events) {
       this.bytes += sizeOf(event);
+      this.count++;
       // Beyond the limit it will be refused: what it carries need not be kept.
       if (this.isTooLarge) this.events.length = 0;
       else this.events.push(event);
@@ -42,30 +53,40 @@ class PendingAppend {
   }
 
   get isTooLarge(): boolean {
-    return this.bytes > MAX_APPEND_BYTES;
+    return this.bytes > MAX_APPEND_BYTES || this.count > MAX_EVENTS;
+  }
+
+  get bytesInMemory(): number {
+    return this.isTooLarge ? 0 : this.bytes + (this.count + 1) * EVENT_OVERHEAD_BYTES;
   }
 }
 
 /** One long call carries many appends, each answered by its correlation id in the order of commit. */
 export function batchAppend(call: Call, committer: Committer): void {
   const pending = new Map<string, PendingAppend>();
+  let partialBytes = 0;
+  let unanswered = 0;
 
   const begin = (part: BatchAppendPart): PendingAppend => {
     if (!part.options) throw new MalformedMessage('the first part of an append has no options');
-    if (pending.size >= MAX_PARTIAL_APPENDS) {
-      throw new CallError(Status.RESOURCE_EXHAUSTED, 'too many appends begun and not finished');
-    }
+    if (pending.size >= MAX_PARTIAL_APPENDS) throw tooMuchBegun();
     const append = new PendingAppend(part.options);
+    partialBytes += append.bytesInMemory;
     pending.set(part.correlationId, append);
     return append;
   };
 
   const receive = (part: BatchAppendPart): void => {
     const append = pending.get(part.correlationId) ?? begin(part);
+    partialBytes -= append.bytesInMemory;
     append.add(part.events);
-    if (!part.isFinal) return;
+    if (!part.isFinal) {
+      partialBytes += append.bytesInMemory;
+      if (partialBytes > MAX_PARTIAL_BYTES) throw tooMuchBegun();
+      return;
+    }
     pending.delete(part.correlationId);
-    const { options, events, bytes } = append;
+    const { options, events, bytesInMemory: bytes } = append;
     const answer = (outcome: Parameters<typeof batchAppendResponse>[2]) =>
       call.send(batchAppendResponse(part.correlationId, options, outcome));
     if (append.isTooLarge) {
@@ -76,9 +97,17 @@ export function batchAppend(call: Call, committer: Committer): void {
       request: { kind: 'append', stream: options.stream, expected: options.expected, events },
       bytes,
       deadlineMs: options.deadlineMs,
-      done: (outcome) => call.guard(() => answer(outcome)),
+      done: (outcome) => {
+        unanswered--;
+        call.guard(() => answer(outcome));
+      },
     });
-    holdBack(call, committer);
+    unanswered++;
+    const isFarAhead =
+      committer.queuedBytes >= MAX_QUEUED_BYTES ||
+      unanswered >= MAX_UNANSWERED ||
+      call.bufferedBytes >= MAX_UNTAKEN_BYTES;
+    if (isFarAhead) holdBack(call, committer);
   };
 
   call.serve({
@@ -103,7 +132,7 @@ export function append(call: Call, committer: Committer): void {
     end: () => {
       if (!pending) throw new CallError(Status.INVALID_ARGUMENT, 'no options');
       if (pending.isTooLarge) throw appendTooLarge();
-      const { options, events, bytes } = pending;
+      const { options, events, bytesInMemory: bytes } = pending;
       committer.submit({
         request: { kind: 'append', stream: options.stream, expected: options.expected, events },
         bytes,
@@ -149,9 +178,14 @@ export function decoded<Message>(decode: () => Message): Message {
   }
 }
 
-/** Faster writers than the disk wait in their own process: memory here stays bounded. */
+const tooMuchBegun = (): CallError =>
+  new CallError(Status.RESOURCE_EXHAUSTED, 'too many appends begun and not finished');
+
+/** Writers faster than the disk, or that do not take their answers, wait in their own process. */
 function holdBack(call: Call, committer: Committer): void {
-  if (committer.queuedBytes < MAX_QUEUED_BYTES) return;
   call.pause();
-  committer.drained().then(() => call.resume());
+  committer
+    .drained()
+    .then(() => call.writable())
+    .then(() => call.resume());
 }

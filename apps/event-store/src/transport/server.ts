@@ -26,6 +26,7 @@ export interface ServerOptions {
 }
 
 const SETTINGS = { initialWindowSize: 1024 * 1024, maxConcurrentStreams: 1000 };
+const CONNECTION_WINDOW_BYTES = 8 * 1024 * 1024;
 const SESSION_MEMORY_MIB = 64;
 const HEADER_LIST_BYTES = 16 * 1024;
 const GRACE_MS = 1000;
@@ -95,6 +96,8 @@ export class GrpcServer {
 
   private opened(session: ServerHttp2Session): void {
     this.sessions.add(session);
+    // For all calls of a connection together HTTP/2 grants 64 KiB unless told otherwise: four appends of 16 KiB.
+    session.setLocalWindowSize(CONNECTION_WINDOW_BYTES);
     session.on('close', () => this.sessions.delete(session));
     session.on('error', () => session.destroy());
   }
