@@ -11,8 +11,7 @@ import {
   until,
 } from '@vmux/testing';
 import { Redis as RedisClient } from 'ioredis';
-import { IndexBehind } from '../src/application/session-index';
-import { IndexUnavailable } from '../src/projections/index-unavailable';
+import { IndexBehind, IndexUnavailable } from '../src/application/session-index';
 import { isLive, type SessionRow, summaryOf } from '../src/projections/session-row';
 import { type RunningIndex, startSessionIndex } from '../src/projections/start-index';
 import {

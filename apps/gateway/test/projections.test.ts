@@ -6,7 +6,7 @@ import fc from 'fast-check';
 import { MemoryRows } from '../src/projections/memory-rows';
 import { project } from '../src/projections/project';
 import { NOTHING } from '../src/projections/row-store';
-import { isLive, type SessionRow, summaryOf } from '../src/projections/session-row';
+import { isLive, NO_USAGE, type SessionRow, summaryOf } from '../src/projections/session-row';
 import {
   created,
   exited,
@@ -40,10 +40,14 @@ describe('A row of the session list', () => {
       provider: 'ns',
       labels: { team: 'a' },
       createdAt: 1,
+      updatedAt: 1,
       lastActivityAt: 1,
       endedAt: null,
       ports: [],
       runningExecs: 0,
+      execs: { issued: 0, succeeded: 0, failed: 0, unknown: 0 },
+      timings: { requestedAt: null, startedAt: null, stages: {} },
+      usage: NO_USAGE,
     });
   });
 

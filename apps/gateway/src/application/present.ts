@@ -54,11 +54,19 @@ function countsOf({ execs }: SessionView) {
   return counts;
 }
 
-export const summaryJson = ({ createdAt, lastActivityAt, endedAt, ...rest }: SessionSummary) => ({
-  ...rest,
-  createdAt: iso(createdAt),
-  lastActivityAt: iso(lastActivityAt),
-  endedAt: isoOrNull(endedAt),
+export const summaryJson = (summary: SessionSummary) => ({
+  ...summary,
+  createdAt: iso(summary.createdAt),
+  updatedAt: iso(summary.updatedAt),
+  lastActivityAt: iso(summary.lastActivityAt),
+  endedAt: isoOrNull(summary.endedAt),
+  timings: timingsJson(summary.timings),
+});
+
+const timingsJson = ({ requestedAt, startedAt, stages }: SessionSummary['timings']) => ({
+  requestedAt: isoOrNull(requestedAt),
+  startedAt: isoOrNull(startedAt),
+  stages: Object.fromEntries(Object.entries(stages).map(([stage, at]) => [stage, iso(at)])),
 });
 
 /** The exit as it was reported, or as unknown with the reason; null while it runs. */

@@ -1,3 +1,4 @@
+import type { Stage } from '@vmux/events';
 import type { SessionStatus } from './session-view';
 
 /** What lists show of a session. Eventual: a read model that follows the histories. */
@@ -9,10 +10,40 @@ export interface SessionSummary {
   readonly provider: string;
   readonly labels: Readonly<Record<string, string>>;
   readonly createdAt: number;
+  readonly updatedAt: number;
   readonly lastActivityAt: number;
   readonly endedAt: number | null;
   readonly ports: readonly number[];
   readonly runningExecs: number;
+  readonly execs: ExecCounts;
+  readonly timings: Timings;
+  readonly usage: SessionUsage;
+}
+
+export interface ExecCounts {
+  readonly issued: number;
+  readonly succeeded: number;
+  readonly failed: number;
+  readonly unknown: number;
+}
+
+export interface Timings {
+  /** When the newest sandbox was asked for and when it was there. */
+  readonly requestedAt: number | null;
+  readonly startedAt: number | null;
+  /** When the newest sandbox first reached each. */
+  readonly stages: Readonly<Partial<Record<Stage, number>>>;
+}
+
+/** Of the execs that have ended. */
+export interface SessionUsage {
+  readonly cpuMs: number;
+  readonly peakMemoryBytes: number;
+  readonly readBytes: number;
+  readonly writtenBytes: number;
+  readonly outputBytes: number;
+  /** Of the sandboxes that are gone. */
+  readonly sandboxMs: number;
 }
 
 export interface SessionFilter {
@@ -39,7 +70,16 @@ export class IndexBehind extends Error {
   }
 }
 
-/** Lists over all sessions, newest first. */
+/** The list cannot be read or is being built. Nothing else is affected. */
+export class IndexUnavailable extends Error {
+  readonly code = 'index_unavailable';
+  constructor(reason: string, options?: ErrorOptions) {
+    super(`the session list is not available (${reason}): ask again shortly`, options);
+    this.name = 'IndexUnavailable';
+  }
+}
+
+/** Lists over all sessions, newest first. Both throw `IndexUnavailable`. */
 export interface SessionIndex {
   /**
    * With `after` only once everything up to that position is in the list: waits a moment for it, then

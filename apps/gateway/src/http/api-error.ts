@@ -21,6 +21,7 @@ export type EdgeCode =
   | 'offset_past_end'
   | 'revision_past_end'
   | 'index_behind'
+  | 'index_unavailable'
   | 'outcome_unknown';
 
 export type Details = Readonly<Record<string, unknown>>;
@@ -95,6 +96,7 @@ export const ERRORS: Readonly<Record<ErrorCode, readonly [status: number, hint: 
   store_unavailable: [503, 'nothing was done: try again shortly'],
   messaging_unavailable: [503, 'nothing was done: try again shortly'],
   index_behind: [503, 'ask again shortly'],
+  index_unavailable: [503, 'ask again shortly: sessions can be used all the same'],
   conflict: [503, 'nothing was done: try again'],
   no_space: [503, 'nothing was done: make room on the disk of the event store'],
   overloaded: [503, 'nothing was done: try again shortly'],

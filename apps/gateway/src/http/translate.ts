@@ -7,8 +7,7 @@ import { BusTimeout, BusUnavailable, MalformedMessage } from '@vmux/messaging';
 import { AnswerLost } from '../application/commander';
 import { RevisionPastEnd } from '../application/history-reader';
 import { OffsetPastEnd } from '../application/log-reader';
-import { IndexBehind } from '../application/session-index';
-import { IndexUnavailable } from '../projections/index-unavailable';
+import { IndexBehind, IndexUnavailable } from '../application/session-index';
 import { ApiError } from './api-error';
 
 const RETRY_SECONDS = 1;
@@ -29,8 +28,9 @@ export function apiErrorOf(fault: unknown): ApiError {
     return outcomeUnknown(fault);
   if (fault instanceof StoreUnavailable || fault instanceof StoreRefused)
     return unavailable('store_unavailable', 'the event store does not answer', fault);
-  if (fault instanceof IndexBehind || fault instanceof IndexUnavailable)
-    return unavailable('index_behind', fault.message, fault);
+  if (fault instanceof IndexBehind) return unavailable('index_behind', fault.message, fault);
+  if (fault instanceof IndexUnavailable)
+    return unavailable('index_unavailable', fault.message, fault);
   if (fault instanceof OffsetPastEnd)
     return new ApiError('offset_past_end', fault.message, null, { size: fault.size });
   if (fault instanceof RevisionPastEnd)
@@ -47,7 +47,7 @@ export function apiErrorOf(fault: unknown): ApiError {
 const cause = (fault: unknown): ErrorOptions => ({ cause: fault });
 
 const unavailable = (
-  code: 'messaging_unavailable' | 'store_unavailable' | 'index_behind',
+  code: 'messaging_unavailable' | 'store_unavailable' | 'index_behind' | 'index_unavailable',
   message: string,
   fault: unknown,
 ): ApiError => new ApiError(code, message, null, {}, RETRY_SECONDS, cause(fault));

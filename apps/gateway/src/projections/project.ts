@@ -1,5 +1,6 @@
 import type { Outcome, SessionEvent, SessionEventNamed, Sizes, Usage } from '@vmux/events';
-import { NO_USAGE, type RowUsage, type SessionRow } from './session-row';
+import type { SessionUsage } from '../application/session-index';
+import { NO_USAGE, type SessionRow } from './session-row';
 
 /** An event that this version knows, with its place. */
 export interface Placed {
@@ -208,5 +209,5 @@ function ended(
   };
 }
 
-const sandboxEnded = ({ sandbox, usage }: SessionRow, at: number): RowUsage =>
+const sandboxEnded = ({ sandbox, usage }: SessionRow, at: number): SessionUsage =>
   sandbox ? { ...usage, sandboxMs: usage.sandboxMs + Math.max(0, at - sandbox.startedAt) } : usage;

@@ -1,22 +1,23 @@
 import { Malformed } from '@vmux/events';
 import {
   IndexBehind,
+  IndexUnavailable,
   type SessionFilter,
   type SessionIndex,
   type SessionPage,
   type SessionSummary,
+  type SessionUsage,
 } from '../application/session-index';
 import { HeadWatch } from './head-watch';
-import { IndexUnavailable } from './index-unavailable';
 import type { RowStore } from './row-store';
-import { NO_USAGE, type RowUsage, type SessionRow, summaryOf } from './session-row';
+import { NO_USAGE, type SessionRow, summaryOf } from './session-row';
 
 const ROWS_PER_READ = 200;
 /** A page that would look at more is short, and its cursor goes on from there. */
 const MAX_ROWS_PER_PAGE = 5_000;
 const MAX_LIMIT = 1_000;
 
-export interface OwnerUsage extends RowUsage {
+export interface OwnerUsage extends SessionUsage {
   readonly sessions: number;
   readonly execs: number;
 }

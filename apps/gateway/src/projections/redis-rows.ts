@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { Redis } from 'ioredis';
-import { IndexUnavailable } from './index-unavailable';
+import { IndexUnavailable } from '../application/session-index';
 import { CLAIM, COMMIT, RELEASE } from './redis-scripts';
 import { type Change, type Head, MAX_LIVE, NOTHING, type RowStore } from './row-store';
 import { isLive, ROW_VERSION, type SessionRow } from './session-row';

@@ -1,5 +1,9 @@
-import type { Stage } from '@vmux/events';
-import type { SessionSummary } from '../application/session-index';
+import type {
+  ExecCounts,
+  SessionSummary,
+  SessionUsage,
+  Timings,
+} from '../application/session-index';
 import type { SessionStatus } from '../application/session-view';
 
 /** Raised whenever the same history projects to other rows: what another version stored is built again. */
@@ -31,7 +35,7 @@ export interface SessionRow {
   /** Those that have not ended: true once started. */
   readonly openExecs: Readonly<Record<string, boolean>>;
   readonly timings: Timings;
-  readonly usage: RowUsage;
+  readonly usage: SessionUsage;
 }
 
 export interface RowSandbox {
@@ -40,32 +44,7 @@ export interface RowSandbox {
   readonly startedAt: number;
 }
 
-export interface ExecCounts {
-  readonly issued: number;
-  readonly succeeded: number;
-  readonly failed: number;
-  readonly unknown: number;
-}
-
-export interface Timings {
-  /** When the newest sandbox was asked for and when it was there. */
-  readonly requestedAt: number | null;
-  readonly startedAt: number | null;
-  /** When the newest sandbox first reached each. */
-  readonly stages: Readonly<Partial<Record<Stage, number>>>;
-}
-
-export interface RowUsage {
-  readonly cpuMs: number;
-  readonly peakMemoryBytes: number;
-  readonly readBytes: number;
-  readonly writtenBytes: number;
-  readonly outputBytes: number;
-  /** Of the sandboxes that are gone; the present one runs since `sandbox.startedAt`. */
-  readonly sandboxMs: number;
-}
-
-export const NO_USAGE: RowUsage = {
+export const NO_USAGE: SessionUsage = {
   cpuMs: 0,
   peakMemoryBytes: 0,
   readBytes: 0,
@@ -86,8 +65,12 @@ export const summaryOf = (row: SessionRow): SessionSummary => ({
   provider: row.provider,
   labels: row.labels,
   createdAt: row.createdAt,
+  updatedAt: row.updatedAt,
   lastActivityAt: row.lastActivityAt,
   endedAt: row.endedAt,
   ports: row.ports,
   runningExecs: Object.values(row.openExecs).filter((started) => started).length,
+  execs: row.execs,
+  timings: row.timings,
+  usage: row.usage,
 });
