@@ -18,36 +18,44 @@ interface Pending {
 }
 
 type Call = ClientDuplexStream<Buffer, AppendResponse>;
-type Line = {
+
+interface Line {
   readonly client: Client;
   readonly call: Call;
   readonly pending: Map<number, Pending>;
   open: boolean;
-};
+}
+
+/** The transport sends the next message of a call only when the one before has left. */
+const MAX_LINES = 16;
 
 const asItIs = (bytes: Buffer): Buffer => bytes;
 
 /**
- * Appends over one long-lived BatchAppend call, many at a time. Every line keeps its own list of what is
- * unanswered, so that a broken one fails its own appends and nobody else's.
+ * Appends over long-lived BatchAppend calls. Every line keeps its own list of what is unanswered, so that
+ * a broken one fails its own appends and nobody else's. Appends to one stream keep their order: while one
+ * is unanswered the next takes the same line.
  */
 export class Appender {
-  private line: Promise<Line> | undefined;
+  private readonly lines = new Set<Line>();
+  private readonly lineOfStream = new Map<string, { readonly line: Line; unanswered: number }>();
   private correlation = 0;
 
   constructor(private readonly connection: Connection) {}
 
   /** One attempt. Rejects with a `Fault`. */
   async append(body: AppendBody, deadlineMs: number): Promise<Appended> {
-    const line = await this.openLine(body.stream);
+    const line = this.choose(body.stream) ?? (await this.another(body.stream));
     return new Promise<Appended>((resolve, reject) => {
       if (!line.open) return reject(lost('the connection ended'));
       const correlation = ++this.correlation;
+      const answered = this.hold(body.stream, line);
       const settle =
         <T>(then: (value: T) => void) =>
         (value: T) => {
           clearTimeout(timer);
           line.pending.delete(correlation);
+          answered();
           then(value);
         };
       const timer = setTimeout(
@@ -63,24 +71,47 @@ export class Appender {
     });
   }
 
-  async close(): Promise<void> {
-    const line = await this.line?.catch(() => undefined);
-    if (line) this.abandon(line);
+  close(): void {
+    for (const line of this.lines) this.abandon(line);
   }
 
-  private async openLine(stream: string): Promise<Line> {
-    this.line ??= this.open();
-    const opening = this.line;
+  /** The line for the stream, undefined when there should be one more. */
+  private choose(stream: string): Line | undefined {
+    const same = this.lineOfStream.get(stream)?.line;
+    if (same?.open) return same;
+    let least: Line | undefined;
+    for (const line of this.lines) {
+      if (line.pending.size === 0) return line;
+      if (!least || line.pending.size < least.pending.size) least = line;
+    }
+    return this.lines.size < MAX_LINES ? undefined : least;
+  }
+
+  /** Keeps the stream on the line until the returned function is called. */
+  private hold(stream: string, line: Line): () => void {
+    const before = this.lineOfStream.get(stream);
+    const held = before?.line === line ? before : { line, unanswered: 0 };
+    held.unanswered++;
+    this.lineOfStream.set(stream, held);
+    return () => {
+      held.unanswered--;
+      if (held.unanswered === 0 && this.lineOfStream.get(stream) === held) {
+        this.lineOfStream.delete(stream);
+      }
+    };
+  }
+
+  private async another(stream: string): Promise<Line> {
+    let client: Client;
     try {
-      return await opening;
+      client = await this.connection.client();
     } catch (cause) {
-      if (this.line === opening) this.line = undefined;
       throw faultOf(cause, stream);
     }
+    return this.choose(stream) ?? this.open(client);
   }
 
-  private async open(): Promise<Line> {
-    const client = await this.connection.client();
+  private open(client: Client): Line {
     const call: Call = client.makeBidiStreamRequest(
       StreamsService.batchAppend.path,
       asItIs,
@@ -89,6 +120,7 @@ export class Appender {
       {},
     );
     const line: Line = { client, call, pending: new Map(), open: true };
+    this.lines.add(line);
     call.on('data', (response: AppendResponse) => {
       const pending = line.pending.get(response.correlation);
       if (!pending) return;
@@ -103,9 +135,9 @@ export class Appender {
   private ended(line: Line, cause: unknown): void {
     if (!line.open) return;
     line.open = false;
-    this.line = undefined;
-    const leader = faultOf(cause, '');
-    void this.connection.failed(line.client, leader.retry ? leader.leader : undefined);
+    this.lines.delete(line);
+    const fault = faultOf(cause, '');
+    void this.connection.failed(line.client, fault.retry ? fault.leader : undefined);
     for (const pending of [...line.pending.values()]) {
       pending.reject(faultOf(cause, pending.body.stream));
     }

@@ -189,7 +189,7 @@ class EventStoreConnection implements EventStore {
   async close(): Promise<void> {
     this.closed = true;
     for (const reading of this.readings) reading.stop();
-    await this.appender.close();
+    this.appender.close();
     await this.connection.close();
   }
 

@@ -5,6 +5,7 @@ import type { Target } from './settings';
 
 // The client allows for events of 16 MiB, which other writers may have stored.
 const MAX_MESSAGE_BYTES = 17 * 1024 * 1024;
+const FLOW_CONTROL_BYTES = 1024 * 1024;
 
 /**
  * The one connection that everything shares. Whoever sees it fail reports it; the next one who asks gets
@@ -62,6 +63,8 @@ export class Connection {
       // A shared subchannel would hand its back-off, a second and more, to the next connection.
       'grpc.use_local_subchannel_pool': 1,
       'grpc.enable_retries': 0,
+      // Without it a call gets 64 KiB at a time and then waits for a round trip.
+      'grpc-node.flow_control_window': FLOW_CONTROL_BYTES,
       'grpc.service_config_disable_resolution': 1,
     });
   }
