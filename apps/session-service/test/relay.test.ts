@@ -78,6 +78,27 @@ describe('the relay', () => {
     );
   });
 
+  it('keeps sealed values, token hashes and request keys to itself', async () => {
+    relay();
+    const env = { names: ['TOKEN'], keyId: 'k1', sealed: 'c2VhbGVk' };
+    const spec = { env, labels: { sealed: 'kept' } };
+    const metadata = { principal: 'key:1', key: 'kkk', digest: 'ddd', version: 1 };
+    await world.store.append(sessionStream('web-0a1b'), 'none', [
+      anEvent('SessionCreated', { spec }, metadata),
+      anEvent('ShareGranted', { shareId: 's1', tokenHash: 'aaa' }, metadata),
+    ]);
+    await untilCopied();
+    const copy = (await copied(world.manager)).map(({ data }) => JSON.parse(data.toString()));
+    expect(copy.map(({ data }) => data)).toEqual([
+      { spec: { env: { names: ['TOKEN'] }, labels: { sealed: 'kept' } } },
+      { shareId: 's1' },
+    ]);
+    expect(copy.map((event) => event.metadata)).toEqual([
+      { principal: 'key:1', version: 1 },
+      { principal: 'key:1', version: 1 },
+    ]);
+  });
+
   it('goes on where the copy ends', async () => {
     await history(world.store, sessions, 40);
     const first = relay();

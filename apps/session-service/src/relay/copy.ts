@@ -1,4 +1,4 @@
-import type { RecordedEvent } from '@vmux/event-store';
+import type { Json, JsonObject, RecordedEvent } from '@vmux/event-store';
 import {
   EVENT_RELAY_STREAM,
   EVENT_SUBJECTS,
@@ -72,9 +72,9 @@ export const eventCopy: Copy = {
       id: event.id,
       type: event.type,
       recordedAt: event.recordedAt.getTime(),
-      metadata: event.metadata,
+      metadata: withoutKey(event.metadata),
     };
-    const data = event.data instanceof Uint8Array ? null : event.data;
+    const data = event.data instanceof Uint8Array ? null : withoutSecrets(event.data);
     return {
       subject: eventSubject(sessionId, event.type),
       headers: { [POSITION_HEADER]: envelope.position },
@@ -84,6 +84,21 @@ export const eventCopy: Copy = {
     };
   },
 };
+
+/** A request's key and digest are for whoever decides. */
+const withoutKey = ({ key: _, digest: __, ...metadata }: JsonObject): JsonObject => metadata;
+
+/** Of sealed values the names are left, of a share everything but the hash of its token. */
+function withoutSecrets(value: Json): Json {
+  if (Array.isArray(value)) return value.map(withoutSecrets);
+  if (typeof value !== 'object' || value === null) return value;
+  const { tokenHash: _, ...shown } = value;
+  const { keyId, sealed, names } = shown;
+  if (keyId !== undefined && sealed !== undefined && names !== undefined) return { names };
+  return Object.fromEntries(
+    Object.entries(shown).map(([name, field]) => [name, withoutSecrets(field)]),
+  );
+}
 
 /** Every event of every log: `vmux.output.<session>`, a chunk's bytes as they are. */
 export const outputCopy: Copy = {
