@@ -128,7 +128,12 @@ void exec_streams_at(struct exec *x, uint64_t merged, uint64_t at[2]) {
     if (o.merged + o.length <= merged) low = mid + 1;
     else high = mid;
   }
-  for (bool seen[2] = {false, false}; low > 0 && !(seen[0] && seen[1]); low--) {
+  bool seen[2] = {false, false};
+  if (low < x->order_count && order_read(x->order_file, low, &o) && o.merged < merged && o.kind <= KIND_STDERR && o.kind) {
+    seen[o.kind - 1] = true;
+    at[o.kind - 1] = o.stream + (merged - o.merged);
+  }
+  for (; low > 0 && !(seen[0] && seen[1]); low--) {
     if (!order_read(x->order_file, low - 1, &o) || o.kind == 0) return;
     if (o.kind > KIND_STDERR || seen[o.kind - 1]) continue;
     seen[o.kind - 1] = true;

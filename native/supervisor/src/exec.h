@@ -48,8 +48,8 @@ struct exec {
   uint64_t dropped[2];    // of each stream, acknowledged and no longer on disk
   // while it runs
   struct spec *spec;
-  pid_t pid, shepherd;
-  bool reaped, hung_up, had_stdin;
+  pid_t pid;
+  bool reaped, had_stdin;
   int wait_status;
   struct output out[2];
   struct source spawn;    // tells whether exec(2) worked
@@ -96,9 +96,8 @@ void exec_cancel(struct exec *, uint64_t grace_ms);
 // Zero or an errno.
 int exec_signal(struct exec *, int signal);
 void exec_spawned(struct exec *, uint8_t failed_stage, int error);
-// Main processes, shepherds and strangers: everything that waitpid gives.
+// Main processes and strangers: everything that waitpid gives.
 void exec_reaped(pid_t, int status);
-bool exec_is_shepherd(pid_t);
 void exec_maybe_end(struct exec *);
 // Writes the journal down and lets what waited for that go on; once per turn.
 void exec_sync(void);

@@ -164,7 +164,6 @@ void exec_cancel(struct exec *x, uint64_t grace_ms) {
 void exec_reaped(pid_t pid, int status) {
   list_each_safe(l, &exec_running) {
     struct exec *x = container_of(l, struct exec, running);
-    if (x->shepherd == pid) x->shepherd = 0;
     if (x->pid != pid || x->reaped) continue;
     x->reaped = true;
     x->wait_status = status;
@@ -175,11 +174,4 @@ void exec_reaped(pid_t pid, int status) {
     exec_maybe_end(x);
     return;
   }
-}
-
-bool exec_is_shepherd(pid_t pid) {
-  list_each(l, &exec_running) {
-    if (container_of(l, struct exec, running)->shepherd == pid) return true;
-  }
-  return false;
 }

@@ -1,6 +1,5 @@
 // Output: from a pipe or terminal into the exec's files, each piece noted in the order file.
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -165,16 +164,10 @@ static void pump(struct output *o) {
     return;
   }
   o->stalled = false;
-  if (got == P_EOF) {
-    finish(o);
-    return;
-  }
-  loop_set(&o->source, EPOLLIN);
-  // The program is gone and all it wrote is read: now the terminal may be hung up.
-  if (got == P_WAIT && (x->flags & XF_PTY) && x->reaped && !x->hung_up) {
-    x->hung_up = true;
-    if (x->shepherd > 0) kill(x->shepherd, SIGKILL);
-  }
+  // A terminal whose program is gone and all of whose output is read is closed: that hangs it up.
+  bool over = got == P_WAIT && (x->flags & XF_PTY) && x->reaped;
+  if (got == P_EOF || over) finish(o);
+  else loop_set(&o->source, EPOLLIN);
 }
 
 static void grace_over(struct timer *t) {

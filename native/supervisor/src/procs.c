@@ -51,7 +51,7 @@ size_t procs_of_workload(struct proc *list, size_t count) {
   size_t n = 0;
   for (size_t i = 0; i < count && n < 4096; i++) {
     struct proc *p = &list[i];
-    bool ours = p->pid == getpid() || exec_is_shepherd(p->pid) || conns_peer(p->pid) || p->zombie;
+    bool ours = p->pid == getpid() || conns_peer(p->pid) || p->zombie;
     // A kernel thread has no memory and parent 0 or 2; it is not seen inside a pid namespace.
     if (!ours && (settings.pid1 || descends_from_us(list, count, p))) kept[n++] = *p;
   }

@@ -1,6 +1,5 @@
 // From a journalled start to a running program. In the child everything until exec(2) is ours.
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -179,49 +178,19 @@ static int open_terminal(uint16_t cols, uint16_t rows, int *master, int *slave) 
   return 0;
 }
 
-// The kernel throws away a terminal's unread output when its session leader exits. So the leader is a
-// shepherd that does nothing but outlive the program until everything is read. The program is its
-// sibling (CLONE_PARENT): we reap it ourselves.
-static void run_shepherd(struct exec *x, int slave, int report_fd, int pid_fd) __attribute__((noreturn));
-static void run_shepherd(struct exec *x, int slave, int report_fd, int pid_fd) {
-  if (setsid() < 0 || ioctl(slave, TIOCSCTTY, 0) < 0) report(report_fd, STAGE_SETUP, errno);
-  pid_t pid = (pid_t)syscall(SYS_clone, CLONE_PARENT | SIGCHLD, 0, 0, 0, 0);
-  if (pid == 0) {
-    signal(SIGTTOU, SIG_IGN);
-    if (setpgid(0, 0) < 0 || tcsetpgrp(slave, getpid()) < 0) report(report_fd, STAGE_SETUP, errno);
-    run_child(x, (struct ends){slave, slave, slave, report_fd});
-  }
-  if (pid < 0) report(report_fd, STAGE_SETUP, errno);
-  if (write(pid_fd, &pid, sizeof pid) != sizeof pid) _exit(126);
-  // Only the terminal stays open: it must not look closed while the program merely reopens it.
-  if (dup2(slave, 0) < 0) _exit(126);
-  spawn_close_from(1);
-  sigset_t all;
-  sigfillset(&all);
-  sigprocmask(SIG_SETMASK, &all, NULL);
-  if (!settings.pid1) prctl(PR_SET_PDEATHSIG, SIGKILL);
-  for (;;) pause();
-}
-
 static int spawn_on_terminal(struct exec *x, int report_pipe[2]) {
-  int master = -1, slave = -1, input = -1, told[2] = {-1, -1};
+  int master = -1, slave = -1, input = -1;
   int failed = open_terminal(x->spec->cols, x->spec->rows, &master, &slave);
   if (!failed && (input = fcntl(master, F_DUPFD_CLOEXEC, 3)) < 0) failed = errno;
-  if (!failed && pipe2(told, O_CLOEXEC) < 0) failed = errno;
   if (!failed) {
-    x->shepherd = fork();
-    if (x->shepherd == 0) run_shepherd(x, slave, report_pipe[1], told[1]);
-    if (x->shepherd < 0) failed = errno;
+    x->pid = fork();
+    if (x->pid == 0) {
+      if (setsid() < 0 || ioctl(slave, TIOCSCTTY, 0) < 0) report(report_pipe[1], STAGE_SETUP, errno);
+      run_child(x, (struct ends){slave, slave, slave, report_pipe[1]});
+    }
+    if (x->pid < 0) failed = errno;
   }
-  close_fd(&told[1]);
   close_fd(&slave);
-  // The shepherd answers at once or dies: it does nothing on behalf of the workload.
-  if (!failed && read(told[0], &x->pid, sizeof x->pid) != sizeof x->pid) {
-    uint8_t message[5];
-    failed = EIO;
-    if (read(report_pipe[0], message, sizeof message) == sizeof message) memcpy(&failed, message + 1, 4);
-  }
-  close_fd(&told[0]);
   if (failed) {
     close_fd(&master);
     close_fd(&input);
@@ -239,7 +208,7 @@ int spawn(struct exec *x) {
   if (!failed) failed = (x->flags & XF_PTY) ? spawn_on_terminal(x, report_pipe) : spawn_on_pipes(x, report_pipe);
   close_fd(&report_pipe[1]);
   if (failed) {
-    x->pid = x->shepherd = 0;
+    x->pid = 0;
     close_fd(&report_pipe[0]);
     return failed;
   }

@@ -179,7 +179,7 @@ export class Exchange {
 }
 
 export class Connection {
-  private pending = Buffer.alloc(0);
+  private pending: Buffer = Buffer.alloc(0);
   private lastId = 0;
   private readonly exchanges = new Map<number, Exchange>();
   readonly closed: Promise<void>;

@@ -35,9 +35,13 @@ export class Sandbox {
     const named = [`--listen=${this.socket}`, `--spool=${this.spool}`];
     const all = ['run', ...named, `--epoch=${this.epoch}`, `--instance=${this.instance}`];
     rmSync(this.socket, { force: true });
-    const child = spawn(this.binary, [...all, '--lease-seconds=0', ...args], {
-      stdio: ['ignore', 'inherit', 'pipe'],
-    });
+    const child = spawn(
+      this.binary,
+      [...all, '--lease-seconds=0', '--stop-grace-ms=300', ...args],
+      {
+        stdio: ['ignore', 'inherit', 'pipe'],
+      },
+    );
     child.stderr?.on('data', (text) => {
       this.stderr += text;
     });
