@@ -17,6 +17,8 @@ export interface Config {
   readonly redisUrl: string | null;
   readonly defaultProvider: string;
   readonly commandTimeoutMs: number;
+  /** How long a stream may be silent. */
+  readonly keepAliveMs: number;
   readonly limits: Limits;
   readonly logLevel: string;
 }
@@ -57,6 +59,7 @@ export function configFrom(env: NodeJS.ProcessEnv): Config {
     redisUrl: env.REDIS_URL || null,
     defaultProvider: env.VMUX_DEFAULT_PROVIDER || 'ns',
     commandTimeoutMs: numberOf(env, 'VMUX_COMMAND_TIMEOUT_MS', 10_000, 600_000),
+    keepAliveMs: numberOf(env, 'VMUX_KEEP_ALIVE_MS', 15_000, 600_000),
     limits: {
       bodyBytes: MIB,
       bundleBytes: 100 * MIB,

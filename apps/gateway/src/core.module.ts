@@ -72,13 +72,15 @@ const given = (outside: Outside): Provider[] => [
   { provide: RunnerBoard, useValue: outside.runners },
 ];
 
-function made({ config, logger, metrics, store, bus, keys, index }: Outside): Provider[] {
+function made({ config, logger, metrics, store, bus, keys, keyRing, index }: Outside): Provider[] {
   const { limits, commandTimeoutMs } = config;
   const sessions = new SessionReader(store, (err, session) =>
     logger.warn({ err, session }, 'a session cannot be followed'),
   );
   const logs = new LogReader(store, sessions);
-  const followers = new Followers(limits.followersPerOwner, metrics);
+  const followers = new Followers(limits.followersPerOwner, config.keepAliveMs, metrics, (keyId) =>
+    keyRing.isRevoked(keyId),
+  );
   const commander = new Commander(bus, store, keys, commandTimeoutMs);
   const commands = new SessionCommands(commander, sessions, index, keys, limits.liveSessions);
   return [

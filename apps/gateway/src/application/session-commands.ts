@@ -14,7 +14,7 @@ import {
 import type { KeyStore } from '@vmux/key-store';
 import { type Answer, type Asking, type Commander, keyOf } from './commander';
 import type { Caller } from './key-ring';
-import type { SessionIndex } from './session-index';
+import { IndexUnavailable, type SessionIndex } from './session-index';
 import type { SessionReader } from './session-reader';
 import type { ExecView, SessionView } from './session-view';
 
@@ -34,9 +34,32 @@ export interface NewExec {
 }
 
 const MAX_ATTEMPTS = 20;
+const MAX_NAMES = 10_000;
+
+/**
+ * A session's id holds its name, so the history of one name does not know the keys of another: the keys
+ * that this gateway saw lately are remembered with their names.
+ */
+class KeyedNames {
+  private readonly names = new Map<string, string>();
+
+  check(key: string, name: string): void {
+    const bound = this.names.get(key);
+    if (bound !== undefined && bound !== name)
+      throw new Refusal('key_reused', 'this Idempotency-Key was used for another session', {});
+  }
+
+  bind(key: string, name: string): void {
+    this.names.set(key, name);
+    const [oldest] = this.names.keys();
+    if (this.names.size > MAX_NAMES && oldest !== undefined) this.names.delete(oldest);
+  }
+}
 
 /** What clients may ask of sessions, each as one command. */
 export class SessionCommands {
+  private readonly names = new KeyedNames();
+
   constructor(
     private readonly commander: Commander,
     private readonly reader: SessionReader,
@@ -73,12 +96,17 @@ export class SessionCommands {
       if (known?.status === 'deleted' && known.owner === owner)
         throw new Refusal('session_deleted', `${sessionId} was deleted`, { sessionId });
       if (known && known.createdBy !== key) continue;
-      if (!known) await this.withinQuota(asking.caller);
+      if (!known) {
+        this.names.check(key, name);
+        await this.withinQuota(asking.caller);
+      }
       const env = await this.sealed(sessionId, wanted.env);
       const digest = await this.digest(sessionId, body, wanted.env);
       const data = { name, attempt, provider, spec: { ...wanted.spec, env }, lineage: null };
       try {
-        return await this.commander.send(asking, sessionId, 'CreateSession', data, digest);
+        const answer = await this.commander.send(asking, sessionId, 'CreateSession', data, digest);
+        this.names.bind(key, name);
+        return answer;
       } catch (fault) {
         if (!(fault instanceof Refusal) || fault.code !== 'name_taken') throw fault;
       }
@@ -139,7 +167,11 @@ export class SessionCommands {
 
   private async withinQuota({ owner, liveSessions }: Caller): Promise<void> {
     const limit = liveSessions ?? this.liveSessions;
-    const live = await this.index.live(owner);
+    const live = await this.index.live(owner).catch((fault: unknown) => {
+      // A quota is a hint: while the list is away it does not keep anybody from working.
+      if (fault instanceof IndexUnavailable) return [];
+      throw fault;
+    });
     if (live.length < limit) return;
     const sessions = live.map(({ id }) => id).slice(0, 100);
     throw new Refusal(

@@ -173,7 +173,7 @@ export class ExecsController {
     const { exec } = await this.sessions.exec(caller, sessionId, execId);
     const target = { kind: 'exec', exec } as const;
     const asked = { sessionId, target, offset: 0, follow: true, limit: null };
-    await this.streams.events(reply, caller.owner, asked, async (stream) => {
+    await this.streams.events(reply, caller, asked, async (stream) => {
       const ended = await this.waiting.wait(sessionId, execId, 0, stream.signal);
       await stream.send({ event: 'exit', data: { exec: execId, exit: exitJson(ended) } });
     });

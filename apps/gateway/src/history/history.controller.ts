@@ -14,7 +14,7 @@ import type { Caller } from '../application/key-ring';
 import { SessionCommands } from '../application/session-commands';
 import { Needs, TakesTicket } from '../http/auth.guard';
 import { OptionalFlag, OptionalNumber } from '../http/dto';
-import { Followers } from '../http/followers';
+import { Followers, type Held } from '../http/followers';
 import { Outgoing } from '../http/outgoing';
 import { By } from '../http/request-context';
 import { EventStream, wantsEvents } from '../http/sse';
@@ -72,17 +72,21 @@ export class HistoryController {
     await this.sessions.session(caller, sessionId);
     const seen = /^\d{1,15}$/.test(lastEventId ?? '') ? Number(lastEventId) : null;
     const asked = { sessionId, from: seen === null ? (from ?? 0) : seen + 1, follow, limit };
-    const held = this.followers.enter(caller.owner);
+    const held = this.followers.enter(caller);
     try {
-      if (wantsEvents(accept)) await this.events(reply, { ...asked, signal: held.signal });
+      if (wantsEvents(accept)) await this.events(reply, asked, held);
       else await this.lines(reply, { ...asked, signal: held.signal });
     } finally {
       held.leave();
     }
   }
 
-  private async events(reply: FastifyReply, asked: HistoryRequest): Promise<void> {
-    const stream = new EventStream(reply, asked.signal);
+  private async events(
+    reply: FastifyReply,
+    asked: Omit<HistoryRequest, 'signal'>,
+    held: Held,
+  ): Promise<void> {
+    const stream = new EventStream(reply, held);
     const events = await this.history.open({ ...asked, signal: stream.signal });
     await stream.run(
       async () => {

@@ -1,40 +1,54 @@
+import type { Caller } from '../application/key-ring';
 import { ApiError } from './api-error';
 import type { Metrics } from './metrics';
 
-/** Streams that are open: so many per owner, and all of them end when the gateway does. */
+/** One open stream. */
+export interface Held {
+  readonly signal: AbortSignal;
+  readonly keepAliveMs: number;
+  leave(): void;
+}
+
+const LOOK_EVERY_MS = 500;
+
+/** Streams that are open: so many per owner, cut when their key is revoked or the gateway ends. */
 export class Followers {
-  private readonly open = new Map<string, number>();
-  private readonly closing = new AbortController();
+  private readonly open = new Map<AbortController, Caller>();
+  private readonly timer: NodeJS.Timeout;
 
   constructor(
     private readonly maxPerOwner: number,
+    private readonly keepAliveMs: number,
     private readonly metrics: Metrics,
-  ) {}
+    private readonly isRevoked: (keyId: string) => boolean,
+  ) {
+    this.timer = setInterval(() => this.cutRevoked(), LOOK_EVERY_MS).unref();
+  }
 
-  enter(owner: string): { readonly signal: AbortSignal; leave(): void } {
-    const now = this.open.get(owner) ?? 0;
+  enter(caller: Caller): Held {
+    let now = 0;
+    for (const { owner } of this.open.values()) if (owner === caller.owner) now += 1;
     if (now >= this.maxPerOwner)
       throw new ApiError('too_many_followers', `you have ${now} open streams`, null, {
         max: this.maxPerOwner,
       });
-    this.open.set(owner, now + 1);
-    this.metrics.followers.inc();
-    // Each has its own: listeners go with it, not with the gateway.
     const mine = new AbortController();
-    const close = () => mine.abort();
-    this.closing.signal.addEventListener('abort', close);
-    return { signal: mine.signal, leave: () => this.leave(owner, close) };
+    this.open.set(mine, caller);
+    this.metrics.followers.set(this.open.size);
+    return { signal: mine.signal, keepAliveMs: this.keepAliveMs, leave: () => this.leave(mine) };
   }
 
   closeAll(): void {
-    this.closing.abort();
+    clearInterval(this.timer);
+    for (const each of this.open.keys()) each.abort();
   }
 
-  private leave(owner: string, close: () => void): void {
-    this.closing.signal.removeEventListener('abort', close);
-    const left = (this.open.get(owner) ?? 1) - 1;
-    if (left > 0) this.open.set(owner, left);
-    else this.open.delete(owner);
-    this.metrics.followers.dec();
+  private cutRevoked(): void {
+    for (const [each, { keyId }] of this.open) if (this.isRevoked(keyId)) each.abort();
+  }
+
+  private leave(mine: AbortController): void {
+    this.open.delete(mine);
+    this.metrics.followers.set(this.open.size);
   }
 }

@@ -6,7 +6,7 @@ import type { Config } from '../config';
 import { ApiError, ERRORS } from './api-error';
 import { bodyOf } from './error.filter';
 import type { Metrics } from './metrics';
-import { knownOf, pathOf, remember } from './request-context';
+import { knownOf, maybeKnown, pathOf, remember } from './request-context';
 
 const IDEMPOTENCY_KEY = /^[\x21-\x7e]{1,255}$/;
 const CHANGES = new Set(['POST', 'PUT', 'PATCH', 'DELETE']);
@@ -30,7 +30,7 @@ export function installHooks(
     else done();
   });
   fastify.addHook('onResponse', (request, reply, done) => {
-    const { requestId, caller } = knownOf(request);
+    const { requestId, caller } = maybeKnown(request) ?? {};
     const route = request.routeOptions.url ?? 'unknown';
     const { method } = request;
     const { statusCode: status } = reply;
@@ -58,7 +58,7 @@ const DOCS_POLICY =
   "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; frame-ancestors 'none'";
 const POLICY = "default-src 'none'; frame-ancestors 'none'";
 
-function secure(request: FastifyRequest, reply: FastifyReply): void {
+export function secure(request: FastifyRequest, reply: FastifyReply): void {
   reply
     .header('x-content-type-options', 'nosniff')
     .header('x-frame-options', 'DENY')
@@ -94,7 +94,7 @@ function badKey(request: FastifyRequest, reply: FastifyReply): ApiError | null {
   return null;
 }
 
-function refuse(reply: FastifyReply, error: ApiError): void {
+export function refuse(reply: FastifyReply, error: ApiError): void {
   reply
     .status(ERRORS[error.code][0])
     .header('content-type', 'application/json; charset=utf-8')

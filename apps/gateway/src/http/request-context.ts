@@ -18,6 +18,9 @@ export const remember = (request: FastifyRequest, what: Known): void => {
   known.set(request.raw, what);
 };
 
+/** Undefined for what Fastify refuses before any hook. */
+export const maybeKnown = (request: FastifyRequest): Known | undefined => known.get(request.raw);
+
 export function knownOf(request: FastifyRequest): Known {
   const found = known.get(request.raw);
   if (!found) throw new Error('the request came past the hooks');

@@ -1,11 +1,11 @@
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { FastifyAdapter } from '@nestjs/platform-fastify';
-import type { FastifyInstance } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Config } from '../config';
 import { ApiError, ERRORS, type ErrorCode } from './api-error';
 import { bodyOf } from './error.filter';
-import { isOurs } from './hooks';
+import { isOurs, refuse, secure } from './hooks';
 
 const REQUEST_TIMEOUT_MS = 300_000;
 const HEADERS_TIMEOUT_MS = 20_000;
@@ -20,6 +20,10 @@ export function httpAdapter({ limits }: Config): FastifyAdapter {
     forceCloseConnections: true,
     trustProxy: false,
     clientErrorHandler: (fault, socket) => answerUnreadable(fault, socket),
+    frameworkErrors: (_fault: unknown, request: FastifyRequest, reply: FastifyReply) => {
+      secure(request, reply);
+      refuse(reply, new ApiError('invalid_request', 'the URL cannot be read'));
+    },
   });
 }
 

@@ -1,9 +1,8 @@
 import type { FastifyReply } from 'fastify';
 import { bodyOf } from './error.filter';
+import type { Held } from './followers';
 import { Outgoing } from './outgoing';
 import { apiErrorOf } from './translate';
-
-const KEEP_ALIVE_MS = 15_000;
 
 export interface SseEvent {
   readonly event?: string;
@@ -16,13 +15,16 @@ export class EventStream {
   private readonly out: Outgoing;
   private keepAlive: NodeJS.Timeout | undefined;
 
-  constructor(reply: FastifyReply, signal: AbortSignal) {
+  constructor(
+    reply: FastifyReply,
+    private readonly held: Pick<Held, 'signal' | 'keepAliveMs'>,
+  ) {
     const headers = {
       'content-type': 'text/event-stream; charset=utf-8',
       'cache-control': 'no-store, no-transform',
       'x-accel-buffering': 'no',
     };
-    this.out = new Outgoing(reply, headers, signal);
+    this.out = new Outgoing(reply, headers, held.signal);
   }
 
   get signal(): AbortSignal {
@@ -33,7 +35,8 @@ export class EventStream {
   begin(): void {
     this.out.begin();
     this.out.writeIfIdle(': hello\n\n');
-    this.keepAlive = setInterval(() => this.out.writeIfIdle(': keep-alive\n\n'), KEEP_ALIVE_MS);
+    const stayAlive = () => this.out.writeIfIdle(': keep-alive\n\n');
+    this.keepAlive = setInterval(stayAlive, this.held.keepAliveMs);
   }
 
   send({ event, id, data }: SseEvent): Promise<void> {

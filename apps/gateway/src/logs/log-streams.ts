@@ -1,5 +1,6 @@
 import type { FastifyReply } from 'fastify';
 import type { Logger } from 'pino';
+import type { Caller } from '../application/key-ring';
 import type { LogItem } from '../application/log-cursor';
 import type { LogEnd, LogReader, LogRequest } from '../application/log-reader';
 import type { Followers } from '../http/followers';
@@ -20,8 +21,8 @@ export class LogStreams {
   ) {}
 
   /** The bytes as they are. Ends at a gap: what follows it is another read, from the offset named. */
-  async raw(reply: FastifyReply, owner: string, query: LogQuery, name: string): Promise<void> {
-    const held = this.followers.enter(owner);
+  async raw(reply: FastifyReply, caller: Caller, query: LogQuery, name: string): Promise<void> {
+    const held = this.followers.enter(caller);
     try {
       const out = new Outgoing(reply, rawHeaders(query, name), held.signal);
       const items = await this.reader.open({ ...query, signal: out.signal });
@@ -44,13 +45,13 @@ export class LogStreams {
   /** The same as events, gaps included, until the target has ended or the reader goes. */
   async events(
     reply: FastifyReply,
-    owner: string,
+    caller: Caller,
     query: LogQuery,
     last: (stream: EventStream, end: LogEnd) => Promise<void>,
   ): Promise<void> {
-    const held = this.followers.enter(owner);
+    const held = this.followers.enter(caller);
     try {
-      const stream = new EventStream(reply, held.signal);
+      const stream = new EventStream(reply, held);
       const items = await this.reader.open({ ...query, signal: stream.signal });
       await stream.run(
         async () => {

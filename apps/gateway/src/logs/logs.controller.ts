@@ -46,8 +46,8 @@ export class LogsController {
     const hint = resumed ? { revisionHint: resumed.revision } : {};
     const asked = { sessionId, target, offset, follow, limit, ...hint };
     if (!wantsEvents(accept))
-      return this.streams.raw(reply, caller.owner, asked, nameOf(sessionId, target));
-    await this.streams.events(reply, caller.owner, asked, (stream, end) =>
+      return this.streams.raw(reply, caller, asked, nameOf(sessionId, target));
+    await this.streams.events(reply, caller, asked, (stream, end) =>
       stream.send({ event: 'end', data: end }),
     );
   }
