@@ -13,6 +13,7 @@ import { CommandHandler } from './application/commands';
 import { Deciding } from './application/deciding';
 import { Errands } from './application/errands';
 import { Faults } from './application/faults';
+import { GuardedStore } from './application/guarded-store';
 import type { Log } from './application/log';
 import { LogWriting } from './application/log-writing';
 import { OpenSessions } from './application/open-sessions';
@@ -60,10 +61,11 @@ function wired({ config, bus, store, keys, readiness, metrics, log }: Outside): 
   const peers = new Peers(config.instance, now);
   const room = new Room(config.storeDir, config.reserveBytes, log);
 
-  const history = new SessionHistory(store, new Snapshots(store), log, CACHE_BYTES);
-  const logs = new SessionLog(store, CACHE_BYTES / 4);
+  const guard = new GuardedStore(store);
+  const history = new SessionHistory(guard, new Snapshots(guard), log, CACHE_BYTES);
+  const logs = new SessionLog(guard, CACHE_BYTES / 4);
   const writing = new LogWriting(history, logs, log);
-  const open = new OpenSessions(store, log, (sessionId, revision, over) =>
+  const open = new OpenSessions(guard, log, (sessionId, revision, over) =>
     orders.changed(sessionId, revision, over),
   );
   const deciding = new Deciding(history, (sessionId, { session }) =>
@@ -71,7 +73,7 @@ function wired({ config, bus, store, keys, readiness, metrics, log }: Outside): 
   );
   const changes = new Changes(deciding, logs, writing, new Placing(runners, now), now);
   const commands = new CommandHandler(changes, history, keys, () => room.isEnough);
-  const errands = new Errands(changes, commands, keys, runners, store, publish, log);
+  const errands = new Errands(changes, commands, keys, runners, guard, publish, log);
   const orders = new Orders(history, open, peers, errands, faults, log, now);
   const ingest = new OutputIngest(
     writing,
@@ -79,7 +81,7 @@ function wired({ config, bus, store, keys, readiness, metrics, log }: Outside): 
     (sessionId, epoch) => errands.giveUp(sessionId, epoch),
   );
   const service = new Service({
-    ...{ bus, store, open, orders, deciding, writing, peers, runners, room, readiness, log },
+    ...{ bus, store, guard, open, orders, deciding, writing, peers, runners, room, readiness, log },
   });
 
   function publish(order: Order): void {

@@ -13,19 +13,20 @@ import { decodeJson } from '@vmux/messaging';
 import { releaseAll, until } from '@vmux/testing';
 import { Client, execSpecOf, factsOf, historyOf, OWNER, specOf } from './client';
 import { FakeRunner } from './fake-runner';
-import { type Stack, startService, startStack } from './stack';
+import { type ServiceProcess, type Stack, startService, startStack } from './stack';
 
 let stack: Stack;
 let runner: FakeRunner;
 let client: Client;
 let keys: KeyStore;
+let service: ServiceProcess;
 
 beforeAll(async () => {
   stack = await startStack();
   runner = new FakeRunner(stack.bus);
   client = new Client(stack.bus);
   keys = await KeyDirectory.at(stack.keysDir);
-  await startService(stack);
+  service = await startService(stack, 'one', { VMUX_LOG_LEVEL: 'debug' });
 });
 afterAll(async () => {
   await runner?.stop();
@@ -99,6 +100,7 @@ describe('a command', () => {
     expect(order).toMatchObject({ data: { env: { A: 'session-secret', B: 'exec-secret' } } });
     for await (const event of stack.store.read(sessionStream(sessionId)))
       expect(JSON.stringify(event.data)).not.toContain('-secret');
+    expect(service.output()).not.toContain('-secret');
   });
 
   it('tells nobody of a session that is another owner’s', async () => {

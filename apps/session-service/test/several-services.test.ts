@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { Failure, sessionStream } from '@vmux/events';
-import { releaseAll, until } from '@vmux/testing';
-import { Client, factsOf, historyOf } from './client';
+import { releaseAll, seededRandom, until } from '@vmux/testing';
+import { Client, factsOf, historyOf, outputOf } from './client';
 import { FakeRunner } from './fake-runner';
 import { readinessOf, type ServiceProcess, type Stack, startService, startStack } from './stack';
 
@@ -58,6 +58,32 @@ describe('two session services at once', () => {
       const counts = [...text.matchAll(/request_seconds_count\{kind="command".*\} (\d+)/g)];
       expect(counts.reduce((sum, [, count]) => sum + Number(count), 0)).toBeGreaterThan(0);
     }
+  });
+
+  it('take one exec’s output in turns, and it comes out exact', async () => {
+    const sessionId = await running('alternating');
+    runner.acts.StartExec = () => undefined;
+    const { execId } = await client.exec(sessionId, 'x');
+    runner.acts = {};
+    const sandbox = runner.sandboxOf(sessionId);
+    await runner.report(sandbox, 'ExecStarted', { execId, pid: 1 });
+    const bytes = seededRandom(11).bytes(1_000_000);
+    let durable = 0;
+    while (durable < bytes.length) {
+      const frames = [0, 1, 2, 3].map((index) => durable + index * 20_000);
+      const replies = await Promise.all(
+        frames.map((from) =>
+          runner.write(sandbox, execId, from, bytes.subarray(from, from + 20_000)),
+        ),
+      );
+      for (const reply of replies)
+        if (reply.ok) durable = Math.max(durable, reply.next[execId]?.stdout ?? 0);
+    }
+    expect(await runner.exit(sandbox, execId, { stdout: bytes.length })).toMatchObject({
+      ok: true,
+    });
+    const found = await outputOf(stack.store, sessionId, execId, 'stdout');
+    expect(found.equals(bytes)).toBe(true);
   });
 
   it('share the sending of orders, and when one is killed the other sends all of them', async () => {

@@ -9,7 +9,8 @@ export const loggerFor = (instance: string, level: string): Logger =>
       base: { service: 'session-service', instance },
       serializers: { fault: pino.stdSerializers.err },
     },
-    pino.destination({ dest: 2, sync: true }),
+    // Asynchronous: whoever reads stderr too slowly must not hold up the work.
+    pino.destination({ dest: 2, sync: false }),
   );
 
 /** Nest's own lines, where they matter. */

@@ -1,3 +1,4 @@
+import { StoreUnavailable } from '@vmux/event-store';
 import { type Order, type SealedOrder, UnknownEvent } from '@vmux/events';
 import { type Owed, react } from '../domain/react';
 import { isLiving, type Session } from '../domain/state';
@@ -87,6 +88,8 @@ export class Orders {
       this.wakeUps.set(sessionId, earliest(owed.nextAt, again, this.book.nextRepeat(sessionId)));
     } catch (fault) {
       if (fault instanceof UnknownEvent) this.faults.notUnderstood(fault);
+      // Readiness says that the store is away, once for all sessions.
+      else if (fault instanceof StoreUnavailable) this.log.debug({ sessionId }, fault.message);
       else this.log.warn({ sessionId, fault }, 'what is owed could not be done yet');
       this.wakeUps.set(sessionId, this.now() + AFTER_FAULT_MS);
     }

@@ -1,8 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { EventStore } from '@vmux/event-store';
+import { type EventStore, StreamNotFound } from '@vmux/event-store';
 import { type Presence, SERVICE_PRESENCE_SUBJECT } from '@vmux/events';
 import { type Bus, encodeJson } from '@vmux/messaging';
 import type { Deciding } from './deciding';
+import type { GuardedStore } from './guarded-store';
 import type { Log } from './log';
 import type { LogWriting } from './log-writing';
 import type { OpenSessions } from './open-sessions';
@@ -22,6 +23,7 @@ const FOLLOW_AGAIN_MS = 1000;
 export interface ServiceParts {
   readonly bus: Bus;
   readonly store: EventStore;
+  readonly guard: GuardedStore;
   readonly open: OpenSessions;
   readonly orders: Orders;
   readonly deciding: Deciding;
@@ -39,6 +41,7 @@ export class Service {
   private readonly loops: Promise<void>[] = [];
   private livingPeers = '';
   private wasConnected = true;
+  private answered = true;
 
   constructor(private readonly parts: ServiceParts) {}
 
@@ -97,16 +100,13 @@ export class Service {
     bus.publish(SERVICE_PRESENCE_SUBJECT, encodeJson(presence));
   }
 
+  /** One probe that fails may be a restart that others wait out; two are an outage. */
   private async probe(): Promise<void> {
-    const { store, readiness } = this.parts;
-    try {
-      const signal = AbortSignal.timeout(PROBE_TIMEOUT_MS);
-      for await (const _ of store.read('$$probe', { limit: 1, signal })) break;
-      readiness.set('store', null);
-    } catch (fault) {
-      const absent = fault instanceof Error && fault.name === 'StreamNotFound';
-      readiness.set('store', absent ? null : 'the event store does not answer');
-    }
+    const { store, guard, readiness } = this.parts;
+    const answers = await answersNow(store);
+    readiness.set('store', answers ? null : 'the event store does not answer');
+    if (answers || !this.answered) guard.answers(answers);
+    this.answered = answers;
   }
 
   private async every(periodMs: number, act: () => Promise<void> | void): Promise<void> {
@@ -125,5 +125,15 @@ export class Service {
     await sleep(ms, undefined, { signal }).catch((fault: unknown) => {
       if (!signal.aborted) throw fault;
     });
+  }
+}
+
+async function answersNow(store: EventStore): Promise<boolean> {
+  try {
+    const signal = AbortSignal.timeout(PROBE_TIMEOUT_MS);
+    for await (const _ of store.read('probe', { limit: 1, signal })) break;
+    return true;
+  } catch (fault) {
+    return fault instanceof StreamNotFound;
   }
 }
