@@ -8,7 +8,7 @@ export interface SandboxId {
   readonly instance: string;
 }
 
-/** Always enforced, whatever runs inside. */
+/** Enforced, whatever runs inside; the disk where the driver offers `diskLimit`. */
 export interface SandboxLimits {
   /** In processors; 0.5 is half of one. */
   readonly cpus: number;
@@ -37,6 +37,8 @@ export const CAPABILITIES = [
   'pty',
   'previews',
   'egress',
+  /** `diskMiB` is enforced, not only asked for. */
+  'diskLimit',
 ] as const;
 export type Capability = (typeof CAPABILITIES)[number];
 

@@ -33,6 +33,7 @@ export function containerOptions(
   { id, limits }: SandboxSpec,
   image: string,
   runnerId: string,
+  limitsDisk: boolean,
 ): ContainerCreateOptions {
   return {
     name: containerName(id),
@@ -62,6 +63,7 @@ export function containerOptions(
       MemorySwap: limits.memoryMiB * 1024 * 1024,
       NanoCpus: Math.round(limits.cpus * 1e9),
       PidsLimit: limits.pids,
+      ...(limitsDisk ? { StorageOpt: { size: `${limits.diskMiB}M` } } : {}),
       IpcMode: 'private',
       Init: false,
       RestartPolicy: { Name: 'no' },

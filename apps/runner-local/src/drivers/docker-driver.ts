@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises';
 import type { Duplex } from 'node:stream';
 import {
   type CallOptions,
+  type Capability,
   type DriverCapabilities,
   DriverRefused,
   DriverUnavailable,
@@ -61,12 +62,24 @@ export class DockerDriver implements SandboxDriver {
       egress: 'sandboxes have no network but their own loopback',
     };
     try {
-      await this.docker.ping();
+      const limited = await this.limitsDisk();
+      const offered = [
+        'suspend',
+        'pty',
+        'previews',
+        ...(limited ? ['diskLimit'] : []),
+      ] as Capability[];
+      const diskLimit = 'the engine’s storage has no quotas that it tells of: give it btrfs or zfs';
+      return {
+        available: true,
+        reason: null,
+        offered,
+        missing: limited ? missing : { ...missing, diskLimit },
+      };
     } catch (error) {
       const reason = `no Docker engine answers at ${this.settings.endpoint.host} (${messageOf(error)}): start it or set DOCKER_HOST`;
       return { available: false, reason, offered: [], missing };
     }
-    return { available: true, reason: null, offered: ['suspend', 'pty', 'previews'], missing };
   }
 
   async create(spec: SandboxSpec, { signal }: CallOptions = {}): Promise<void> {
@@ -78,8 +91,11 @@ export class DockerDriver implements SandboxDriver {
     if (spec.gpu)
       throw new DriverRefused('unsupported', 'a docker sandbox has no GPU: choose a GPU provider');
     const image = spec.image ?? this.settings.defaultImage;
+    const limitsDisk = await this.call(() => this.limitsDisk());
     const container = await this.call(() =>
-      this.docker.createContainer(containerOptions(spec, image, this.settings.runnerId)),
+      this.docker.createContainer(
+        containerOptions(spec, image, this.settings.runnerId, limitsDisk),
+      ),
     );
     try {
       signal?.throwIfAborted();
@@ -95,6 +111,7 @@ export class DockerDriver implements SandboxDriver {
   async adopt(id: SandboxId): Promise<SandboxRecord> {
     const found = (await this.list()).find((record) => sameSandbox(record.id, id));
     if (!found) throw new SandboxGone('the engine has no such container');
+    if (found.probe.state === 'gone') throw new SandboxGone(found.probe.evidence);
     return found;
   }
 
@@ -159,6 +176,12 @@ export class DockerDriver implements SandboxDriver {
   }
 
   async close(): Promise<void> {}
+
+  /** Whether the engine's storage can hold a container to a size. */
+  private async limitsDisk(): Promise<boolean> {
+    const { Driver }: { readonly Driver?: string } = await this.docker.info();
+    return Driver === 'btrfs' || Driver === 'zfs';
+  }
 
   private containerOf(id: SandboxId): Docker.Container {
     return this.docker.getContainer(containerName(id));

@@ -9,7 +9,7 @@ import {
   parseOrder,
 } from '@vmux/events';
 import { type Bus, decodeJson, encodeJson, MalformedMessage } from '@vmux/messaging';
-import type { SandboxDriver } from '../driver';
+import type { Capability, SandboxDriver } from '../driver';
 import { OrderDesk } from './order-desk';
 import { Reporter } from './reporter';
 import { RunnerJournal } from './runner-journal';
@@ -90,8 +90,13 @@ async function heartbeatOf(
   const providers = await Promise.all(
     drivers.map(async (driver) => {
       const { available, reason, offered } = await driver.capabilities();
-      const known = offered.filter((capability) => capability !== 'egress');
-      return { provider: driver.provider, available, reason, capabilities: known, emulated };
+      return {
+        provider: driver.provider,
+        available,
+        reason,
+        capabilities: offered.filter(isPlaced),
+        emulated,
+      };
     }),
   );
   return {
@@ -111,3 +116,9 @@ async function heartbeatOf(
     tunnel: null,
   };
 }
+
+/** Sandboxes are placed by these; a driver's other abilities are checked where they are asked for. */
+const isPlaced = (
+  capability: Capability,
+): capability is Exclude<Capability, 'egress' | 'diskLimit'> =>
+  capability !== 'egress' && capability !== 'diskLimit';
