@@ -12,6 +12,9 @@ import { join } from 'node:path';
 import { binaryEvent, EventStoreDBClient, jsonEvent } from '@eventstore/db-client';
 import { Bench, run, Server } from './server';
 
+// Bounds a test that waits for something that does not come, on a busy machine too.
+jest.setTimeout(120_000);
+
 const bench = new Bench();
 afterAll(() => bench.clean());
 

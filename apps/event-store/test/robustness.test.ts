@@ -7,6 +7,9 @@ import { StreamIdentifier, UUID } from '@eventstore/db-client/generated/shared_p
 import { BatchAppendReq, ReadReq } from '@eventstore/db-client/generated/streams_pb';
 import { Bench, type Server } from './server';
 
+// Bounds a test that waits for something that does not come, on a busy machine too.
+jest.setTimeout(120_000);
+
 const bench = new Bench();
 let server: Server;
 let client: EventStoreDBClient;

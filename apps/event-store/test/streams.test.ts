@@ -155,6 +155,22 @@ describe('appending', () => {
     await expect(revisions(stream)).rejects.toBeInstanceOf(StreamNotFoundError);
   });
 
+  it('refuses one malformed append by itself, not those that are under way with it', async () => {
+    const stream = fresh();
+    const nameless = { ...jsonEvent({ type: 'x', data: {} }), type: '' };
+    const [good, bad, alsoGood] = await Promise.allSettled([
+      client.appendToStream(stream, events(1)),
+      client.appendToStream(stream, nameless),
+      client.appendToStream(stream, events(1)),
+    ]);
+    expect([good?.status, alsoGood?.status]).toEqual(['fulfilled', 'fulfilled']);
+    expect(bad).toMatchObject({
+      status: 'rejected',
+      reason: { message: expect.stringContaining('an event has no type') },
+    });
+    expect(await revisions(stream)).toEqual([0, 1]);
+  });
+
   it('takes unary appends too, with the same answers', async () => {
     const stream = fresh();
     // Credentials of their own make the client leave its batch call; without TLS it drops them.

@@ -11,6 +11,9 @@ import {
 } from '@eventstore/db-client';
 import { Bench, type Server } from './server';
 
+// Bounds a test that waits for something that does not come, on a busy machine too.
+jest.setTimeout(120_000);
+
 const bench = new Bench();
 let server: Server;
 let client: EventStoreDBClient;

@@ -39,6 +39,20 @@ export function decodeBatchAppendReq(message: Buffer): BatchAppendPart {
   return { correlationId, options, events, isFinal };
 }
 
+/** Whose append a message is, when the rest of it cannot be decoded; undefined when not even that can. */
+export function correlationIdIn(message: Buffer): string | undefined {
+  try {
+    const reader = new Reader(message);
+    for (let field = reader.next(); field !== 0; field = reader.next()) {
+      if (field === 1) return decodeUuid(reader.bytes());
+      reader.skip();
+    }
+  } catch (error) {
+    if (!(error instanceof MalformedMessage)) throw error;
+  }
+  return undefined;
+}
+
 /** A message of a unary Append call: first the options, then one event each. */
 export function decodeAppendReq(message: Buffer): AppendOptions | ProposedEvent {
   const reader = new Reader(message);

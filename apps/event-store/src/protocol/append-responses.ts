@@ -5,7 +5,10 @@ import { FRAME_HEADER_BYTES, frameOf } from './recorded-event';
 import { MAX_APPEND_BYTES, NO_SPACE, Status } from './status';
 import { bytesFieldSize, message, varintSize, Writer } from './wire';
 
-export type AppendOutcome = Outcome | { readonly kind: 'too_large' };
+export type AppendOutcome =
+  | Outcome
+  | { readonly kind: 'too_large' }
+  | { readonly kind: 'invalid'; readonly reason: string };
 
 const EMPTY = Buffer.alloc(0);
 
@@ -82,9 +85,11 @@ function rpcStatus(
     }
     case 'no_space':
       return packed(Status.RESOURCE_EXHAUSTED, NO_SPACE, 'BadRequest', message([1, NO_SPACE]));
+    case 'invalid':
     case 'failed': {
-      const { reason } = outcome;
-      return packed(Status.INTERNAL, reason, 'BadRequest', message([1, reason]));
+      const { kind, reason } = outcome;
+      const code = kind === 'invalid' ? Status.INVALID_ARGUMENT : Status.INTERNAL;
+      return packed(code, reason, 'BadRequest', message([1, reason]));
     }
   }
 }

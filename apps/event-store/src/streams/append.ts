@@ -1,10 +1,15 @@
 import {
   type AppendOptions,
   type BatchAppendPart,
+  correlationIdIn,
   decodeAppendReq,
   decodeBatchAppendReq,
 } from '../protocol/append-messages';
-import { appendResponse, batchAppendResponse } from '../protocol/append-responses';
+import {
+  type AppendOutcome,
+  appendResponse,
+  batchAppendResponse,
+} from '../protocol/append-responses';
 import type { ProposedEvent } from '../protocol/proposed-event';
 import {
   appendTooLarge,
@@ -15,7 +20,7 @@ import {
   streamDeleted,
 } from '../protocol/status';
 import { MalformedMessage } from '../protocol/wire';
-import type { Committer, Outcome } from '../storage/committer';
+import type { Committer } from '../storage/committer';
 import type { Call, CallHandler } from '../transport/call';
 
 /** What appends begun and not finished may take, over one call. */
@@ -30,6 +35,8 @@ const MAX_UNTAKEN_BYTES = 256 * 1024;
 const MAX_EVENTS = 10_000;
 /** About what an event takes in memory besides its own bytes. */
 const EVENT_OVERHEAD_BYTES = 512;
+
+const UNKNOWN_OPTIONS: AppendOptions = { stream: '', expected: 'any', deadlineMs: 0 };
 
 /** Counted as EventStoreDB counts: what the events themselves take. */
 const sizeOf = (event: ProposedEvent): number =>
@@ -67,39 +74,26 @@ export function batchAppend(call: Call, committer: Committer): void {
   let partialBytes = 0;
   let unanswered = 0;
 
-  const begin = (part: BatchAppendPart): PendingAppend => {
-    if (!part.options) throw new MalformedMessage('the first part of an append has no options');
+  const begin = (correlationId: string, options: AppendOptions | undefined): PendingAppend => {
+    if (!options) throw invalid('the first part of an append has no options');
     if (pending.size >= MAX_PARTIAL_APPENDS) throw tooMuchBegun();
-    const append = new PendingAppend(part.options);
+    const append = new PendingAppend(options);
     partialBytes += append.bytesInMemory;
-    pending.set(part.correlationId, append);
+    pending.set(correlationId, append);
     return append;
   };
 
-  const receive = (part: BatchAppendPart): void => {
-    const append = pending.get(part.correlationId) ?? begin(part);
-    partialBytes -= append.bytesInMemory;
-    append.add(part.events);
-    if (!part.isFinal) {
-      partialBytes += append.bytesInMemory;
-      if (partialBytes > MAX_PARTIAL_BYTES) throw tooMuchBegun();
-      return;
-    }
-    pending.delete(part.correlationId);
-    const { options, events, bytesInMemory: bytes } = append;
-    const answer = (outcome: Parameters<typeof batchAppendResponse>[2]) =>
-      call.send(batchAppendResponse(part.correlationId, options, outcome));
-    if (append.isTooLarge) {
-      answer({ kind: 'too_large' });
-      return;
-    }
+  const submit = (
+    correlationId: string,
+    { options, events, bytesInMemory }: PendingAppend,
+  ): void => {
     committer.submit({
       request: { kind: 'append', stream: options.stream, expected: options.expected, events },
-      bytes,
+      bytes: bytesInMemory,
       deadlineMs: options.deadlineMs,
       done: (outcome) => {
         unanswered--;
-        call.guard(() => answer(outcome));
+        call.guard(() => call.send(batchAppendResponse(correlationId, options, outcome)));
       },
     });
     unanswered++;
@@ -110,8 +104,35 @@ export function batchAppend(call: Call, committer: Committer): void {
     if (isFarAhead) holdBack(call, committer);
   };
 
+  const receive = ({ correlationId, isFinal, ...part }: BatchAppendPart): void => {
+    const append = pending.get(correlationId) ?? begin(correlationId, part.options);
+    partialBytes -= append.bytesInMemory;
+    append.add(part.events);
+    if (!isFinal) {
+      partialBytes += append.bytesInMemory;
+      if (partialBytes > MAX_PARTIAL_BYTES) throw tooMuchBegun();
+      return;
+    }
+    pending.delete(correlationId);
+    const refused = refusedUnseen(append, append.options.deadlineMs);
+    if (refused) call.send(batchAppendResponse(correlationId, append.options, refused));
+    else submit(correlationId, append);
+  };
+
   call.serve({
-    message: (message) => receive(decoded(() => decodeBatchAppendReq(message))),
+    message: (message) => {
+      try {
+        receive(decodeBatchAppendReq(message));
+      } catch (error) {
+        // One bad append is refused by itself: ending the call would fail all the others under way.
+        const correlationId = error instanceof MalformedMessage && correlationIdIn(message);
+        if (!correlationId) throw error;
+        partialBytes -= pending.get(correlationId)?.bytesInMemory ?? 0;
+        pending.delete(correlationId);
+        const outcome = { kind: 'invalid', reason: error.message } as const;
+        call.send(batchAppendResponse(correlationId, UNKNOWN_OPTIONS, outcome));
+      }
+    },
     end: () => {
       committer.drained().then(() => call.finish(Status.OK));
     },
@@ -125,14 +146,14 @@ export function append(call: Call, committer: Committer): void {
     message: (message) => {
       const part = decoded(() => decodeAppendReq(message));
       if ('stream' in part) pending = new PendingAppend(part);
-      else if (!pending)
-        throw new CallError(Status.INVALID_ARGUMENT, 'an event before the options');
+      else if (!pending) throw invalid('an event before the options');
       else pending.add([part]);
     },
     end: () => {
-      if (!pending) throw new CallError(Status.INVALID_ARGUMENT, 'no options');
-      if (pending.isTooLarge) throw appendTooLarge();
+      if (!pending) throw invalid('no options');
       const { options, events, bytesInMemory: bytes } = pending;
+      const refused = refusedUnseen(pending, call.deadlineMs);
+      if (refused) throw refusal(options.stream, refused);
       committer.submit({
         request: { kind: 'append', stream: options.stream, expected: options.expected, events },
         bytes,
@@ -151,16 +172,29 @@ export function append(call: Call, committer: Committer): void {
   call.serve(handler);
 }
 
+/** What needs no look at the stream to be refused. */
+function refusedUnseen(
+  append: PendingAppend,
+  deadlineMs: number,
+): { readonly kind: 'deadline_exceeded' | 'too_large' } | undefined {
+  if (deadlineMs <= Date.now()) return { kind: 'deadline_exceeded' };
+  return append.isTooLarge ? { kind: 'too_large' } : undefined;
+}
+
 /** The status of a call that wrote nothing. */
 export function refusal(
   stream: string,
-  outcome: Exclude<Outcome, { kind: 'written' | 'wrong_revision' }>,
+  outcome: Exclude<AppendOutcome, { kind: 'written' | 'wrong_revision' }>,
 ): CallError {
   switch (outcome.kind) {
     case 'stream_deleted':
       return streamDeleted(stream);
     case 'deadline_exceeded':
       return new CallError(Status.DEADLINE_EXCEEDED, 'deadline exceeded');
+    case 'too_large':
+      return appendTooLarge();
+    case 'invalid':
+      return invalid(outcome.reason);
     case 'no_space':
       return new CallError(Status.RESOURCE_EXHAUSTED, NO_SPACE);
     case 'failed':
@@ -177,6 +211,8 @@ export function decoded<Message>(decode: () => Message): Message {
     throw new CallError(Status.INVALID_ARGUMENT, detail);
   }
 }
+
+const invalid = (detail: string): CallError => new CallError(Status.INVALID_ARGUMENT, detail);
 
 const tooMuchBegun = (): CallError =>
   new CallError(Status.RESOURCE_EXHAUSTED, 'too many appends begun and not finished');

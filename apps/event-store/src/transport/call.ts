@@ -1,5 +1,6 @@
 import { constants, type IncomingHttpHeaders, type ServerHttp2Stream } from 'node:http2';
 import { CallError, Status, type StatusCode } from '../protocol/status';
+import { MalformedMessage } from '../protocol/wire';
 import { FrameParser } from './frames';
 
 /**
@@ -115,7 +116,8 @@ export class Call {
   }
 
   fail(error: unknown): void {
-    if (error instanceof CallError) this.finish(error.status, error.message, error.trailers);
+    if (error instanceof MalformedMessage) this.finish(Status.INVALID_ARGUMENT, error.message);
+    else if (error instanceof CallError) this.finish(error.status, error.message, error.trailers);
     else {
       this.failed(error);
       this.finish(Status.INTERNAL, 'internal error, see the log of the event store');
