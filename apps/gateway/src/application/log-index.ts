@@ -1,5 +1,5 @@
 import { type EventStore, type RecordedEvent, StreamNotFound } from '@vmux/event-store';
-import { decodeLogEvent, LOG_MARK_EVERY, type LogEvent, logStream } from '@vmux/events';
+import { decodeLogEvent, LOG_MARK_EVERY, type LogEvent, logStream, Malformed } from '@vmux/events';
 import { type LogTarget, sessionOffsetAfter, spanOf } from './log-target';
 
 export interface LogPlace {
@@ -98,8 +98,19 @@ export class LogIndex {
 export const placeOf = (stored: RecordedEvent): LogPlace => ({
   revision: stored.revision,
   position: stored.position,
-  event: decodeLogEvent(stored),
+  event: decoded(stored),
 });
+
+/** Bytes that cannot be read are a fault; a mark that cannot is one hint less. */
+function decoded(stored: RecordedEvent): LogEvent | null {
+  try {
+    return decodeLogEvent(stored);
+  } catch (cause) {
+    if (cause instanceof Malformed && stored.type === 'LogMark') return null;
+    const { stream, revision } = stored;
+    throw new Error(`revision ${revision} of ${stream} cannot be read`, { cause });
+  }
+}
 
 /** Whether everything that is asked for comes after this mark. In doubt it does not. */
 function standsBefore(
