@@ -7,18 +7,26 @@ import {
   StreamDeleted,
   WrongRevision,
 } from './errors';
+import { FRAME_HEADER_BYTES } from './frames';
 import type { Appended, ExpectedRevision, NewEvent } from './port';
 import { fieldSize, Reader, varintFieldSize, Writer } from './wire';
 
-/** What an append sends, in the form that goes over the wire: a repeat sends the very same bytes. */
+/** What an append sends, prepared once: a repeat sends the very same events. */
 export interface AppendBody {
   readonly stream: string;
   readonly expected: ExpectedRevision;
-  readonly ids: readonly string[];
   readonly streamName: Buffer;
-  readonly events: readonly Buffer[];
+  readonly events: readonly EncodedEvent[];
   /** Of data and metadata. */
   readonly payloadBytes: number;
+}
+
+interface EncodedEvent {
+  readonly id: string;
+  readonly type: Buffer;
+  readonly contentType: Buffer;
+  readonly metadata: Uint8Array;
+  readonly data: Uint8Array;
 }
 
 const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
@@ -40,53 +48,43 @@ export function appendBody(
     const data = binary ? (event.data as Uint8Array) : Buffer.from(JSON.stringify(event.data));
     const metadata = event.metadata ? Buffer.from(JSON.stringify(event.metadata)) : empty;
     payloadBytes += data.length + metadata.length;
-    return proposedMessage(event.id, event.type, binary ? octets : json, metadata, data);
+    const contentType = binary ? octets : json;
+    return { id: event.id, type: Buffer.from(event.type), contentType, metadata, data };
   });
-  return {
-    stream,
-    expected,
-    ids: events.map(({ id }) => id),
-    streamName: Buffer.from(stream),
-    events: encoded,
-    payloadBytes,
-  };
+  const streamName = Buffer.from(stream);
+  return { stream, expected, streamName, events: encoded, payloadBytes };
 }
 
-function proposedMessage(
-  id: string,
-  type: string,
-  contentType: Buffer,
-  metadata: Buffer,
-  data: Uint8Array,
-): Buffer {
-  const typeName = Buffer.from(type);
-  const idSize = fieldSize(id.length);
-  const typeSize = fieldSize(typeKey.length) + fieldSize(typeName.length);
-  const contentTypeSize = fieldSize(contentTypeKey.length) + fieldSize(contentType.length);
-  const size =
-    fieldSize(idSize) +
-    fieldSize(typeSize) +
-    fieldSize(contentTypeSize) +
-    fieldSize(metadata.length) +
-    fieldSize(data.length);
-  return new Writer(size)
-    .open(1, idSize)
-    .ascii(2, id)
-    .open(2, typeSize)
+const typeEntrySize = ({ type }: EncodedEvent): number =>
+  fieldSize(typeKey.length) + fieldSize(type.length);
+const contentTypeEntrySize = ({ contentType }: EncodedEvent): number =>
+  fieldSize(contentTypeKey.length) + fieldSize(contentType.length);
+
+const eventSize = (event: EncodedEvent): number =>
+  fieldSize(fieldSize(event.id.length)) +
+  fieldSize(typeEntrySize(event)) +
+  fieldSize(contentTypeEntrySize(event)) +
+  fieldSize(event.metadata.length) +
+  fieldSize(event.data.length);
+
+const writeEvent = (writer: Writer, event: EncodedEvent, size: number): Writer =>
+  writer
+    .open(3, size)
+    .open(1, fieldSize(event.id.length))
+    .ascii(2, event.id)
+    .open(2, typeEntrySize(event))
     .bytes(1, typeKey)
-    .bytes(2, typeName)
-    .open(2, contentTypeSize)
+    .bytes(2, event.type)
+    .open(2, contentTypeEntrySize(event))
     .bytes(1, contentTypeKey)
-    .bytes(2, contentType)
-    .bytes(3, metadata)
-    .bytes(4, data)
-    .finish();
-}
+    .bytes(2, event.contentType)
+    .bytes(3, event.metadata)
+    .bytes(4, event.data);
 
 const correlationPrefix = '00000000-0000-4000-8000-';
 
-/** A BatchAppendReq. The correlation is unique on its own call only; the server just hands it back. */
-export function appendRequest(body: AppendBody, correlation: number, deadlineMs: number): Buffer {
+/** A BatchAppendReq in its frame. The correlation is handed back by the server. */
+export function appendFrame(body: AppendBody, correlation: number, deadlineMs: number): Buffer {
   const correlationId = correlationPrefix + correlation.toString(16).padStart(12, '0');
   const seconds = Math.floor(deadlineMs / 1000);
   const nanos = Math.floor(deadlineMs % 1000) * 1_000_000;
@@ -97,8 +95,10 @@ export function appendRequest(body: AppendBody, correlation: number, deadlineMs:
   const expectedSize = typeof expected === 'number' ? varintFieldSize(expected) : fieldSize(0);
   const optionsSize = fieldSize(nameSize) + expectedSize + fieldSize(deadlineSize);
   let size = fieldSize(idSize) + fieldSize(optionsSize) + varintFieldSize(1);
-  for (const event of body.events) size += fieldSize(event.length);
-  const writer = new Writer(size)
+  const sizes = body.events.map(eventSize);
+  for (const eventBytes of sizes) size += fieldSize(eventBytes);
+  const writer = new Writer(FRAME_HEADER_BYTES + size)
+    .frameHeader(size)
     .open(1, idSize)
     .ascii(2, correlationId)
     .open(2, optionsSize)
@@ -107,7 +107,7 @@ export function appendRequest(body: AppendBody, correlation: number, deadlineMs:
   if (typeof expected === 'number') writer.varint(2, expected);
   else writer.open(expected === 'none' ? 3 : 4, 0);
   writer.open(6, deadlineSize).varint(1, seconds).varint(2, nanos);
-  for (const event of body.events) writer.bytes(3, event);
+  for (const [n, event] of body.events.entries()) writeEvent(writer, event, sizes[n] ?? 0);
   return writer.varint(4, 1).finish();
 }
 

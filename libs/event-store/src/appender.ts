@@ -1,12 +1,7 @@
+import type { ClientHttp2Session } from 'node:http2';
 import { StreamsService } from '@eventstore/db-client/generated/streams_grpc_pb';
-import type { Client, ClientDuplexStream } from '@grpc/grpc-js';
-import {
-  type AppendBody,
-  type AppendResponse,
-  appendError,
-  appendRequest,
-  appendResponse,
-} from './append-messages';
+import { type AppendBody, appendError, appendFrame, appendResponse } from './append-messages';
+import { Call } from './call';
 import type { Connection } from './connection';
 import { type Fault, faultOf, unavailable } from './faults';
 import type { Appended } from './port';
@@ -17,136 +12,96 @@ interface Pending {
   readonly reject: (fault: Fault) => void;
 }
 
-type Call = ClientDuplexStream<Buffer, AppendResponse>;
-
+/** One BatchAppend call with the appends that it has not answered. */
 interface Line {
-  readonly client: Client;
+  readonly session: ClientHttp2Session;
   readonly call: Call;
   readonly pending: Map<number, Pending>;
   open: boolean;
 }
 
-/** The transport sends the next message of a call only when the one before has left. */
-const MAX_LINES = 16;
-
-const asItIs = (bytes: Buffer): Buffer => bytes;
-
 /**
- * Appends over long-lived BatchAppend calls. Every line keeps its own list of what is unanswered, so that
- * a broken one fails its own appends and nobody else's. Appends to one stream keep their order: while one
- * is unanswered the next takes the same line.
+ * Appends over one long-lived BatchAppend call, in the order in which they were asked for, many at a
+ * time. A line that breaks fails its own appends and nobody else's; the next append opens another.
  */
 export class Appender {
-  private readonly lines = new Set<Line>();
-  private readonly lineOfStream = new Map<string, { readonly line: Line; unanswered: number }>();
+  private line: Promise<Line> | undefined;
   private correlation = 0;
 
   constructor(private readonly connection: Connection) {}
 
   /** One attempt. Rejects with a `Fault`. */
   async append(body: AppendBody, deadlineMs: number): Promise<Appended> {
-    const line = this.choose(body.stream) ?? (await this.another(body.stream));
+    const line = await this.openLine(body.stream);
     return new Promise<Appended>((resolve, reject) => {
       if (!line.open) return reject(lost('the connection ended'));
       const correlation = ++this.correlation;
-      const answered = this.hold(body.stream, line);
       const settle =
         <T>(then: (value: T) => void) =>
         (value: T) => {
           clearTimeout(timer);
           line.pending.delete(correlation);
-          answered();
           then(value);
         };
       const timer = setTimeout(
         () => {
           line.pending.get(correlation)?.reject(lost('no answer in time'));
           // A server that owes an answer may be gone without a word: the others look elsewhere too.
-          this.abandon(line);
+          line.call.cancel();
         },
         Math.max(1, deadlineMs - Date.now()),
       );
       line.pending.set(correlation, { body, resolve: settle(resolve), reject: settle(reject) });
-      line.call.write(appendRequest(body, correlation, deadlineMs));
+      line.call.send(appendFrame(body, correlation, deadlineMs));
     });
   }
 
-  close(): void {
-    for (const line of this.lines) this.abandon(line);
+  async close(): Promise<void> {
+    const line = await this.line?.catch(() => undefined);
+    line?.call.cancel();
   }
 
-  /** The line for the stream, undefined when there should be one more. */
-  private choose(stream: string): Line | undefined {
-    const same = this.lineOfStream.get(stream)?.line;
-    if (same?.open) return same;
-    let least: Line | undefined;
-    for (const line of this.lines) {
-      if (line.pending.size === 0) return line;
-      if (!least || line.pending.size < least.pending.size) least = line;
-    }
-    return this.lines.size < MAX_LINES ? undefined : least;
-  }
-
-  /** Keeps the stream on the line until the returned function is called. */
-  private hold(stream: string, line: Line): () => void {
-    const before = this.lineOfStream.get(stream);
-    const held = before?.line === line ? before : { line, unanswered: 0 };
-    held.unanswered++;
-    this.lineOfStream.set(stream, held);
-    return () => {
-      held.unanswered--;
-      if (held.unanswered === 0 && this.lineOfStream.get(stream) === held) {
-        this.lineOfStream.delete(stream);
-      }
-    };
-  }
-
-  private async another(stream: string): Promise<Line> {
-    let client: Client;
+  private async openLine(stream: string): Promise<Line> {
+    this.line ??= this.open();
+    const opening = this.line;
     try {
-      client = await this.connection.client();
+      return await opening;
     } catch (cause) {
+      if (this.line === opening) this.line = undefined;
       throw faultOf(cause, stream);
     }
-    return this.choose(stream) ?? this.open(client);
   }
 
-  private open(client: Client): Line {
-    const call: Call = client.makeBidiStreamRequest(
-      StreamsService.batchAppend.path,
-      asItIs,
-      appendResponse,
-      this.connection.metadata(),
-      {},
-    );
-    const line: Line = { client, call, pending: new Map(), open: true };
-    this.lines.add(line);
-    call.on('data', (response: AppendResponse) => {
-      const pending = line.pending.get(response.correlation);
-      if (!pending) return;
-      if ('appended' in response) pending.resolve(response.appended);
-      else pending.reject(refusal(response.error, pending.body));
+  private async open(): Promise<Line> {
+    const session = await this.connection.session();
+    const headers = this.connection.headers(StreamsService.batchAppend.path);
+    const call = new Call(session, headers, {
+      messages: (messages) => {
+        for (const message of messages) answer(line, message);
+      },
+      ended: (cause) => this.ended(line, cause ?? unavailable('the server ended the call')),
     });
-    call.on('error', (cause) => this.ended(line, cause));
-    call.on('end', () => this.ended(line, unavailable('the server ended the call')));
+    const line: Line = { session, call, pending: new Map(), open: true };
     return line;
   }
 
   private ended(line: Line, cause: unknown): void {
-    if (!line.open) return;
     line.open = false;
-    this.lines.delete(line);
+    this.line = undefined;
     const fault = faultOf(cause, '');
-    void this.connection.failed(line.client, fault.retry ? fault.leader : undefined);
+    void this.connection.failed(line.session, fault.retry ? fault.leader : undefined);
     for (const pending of [...line.pending.values()]) {
       pending.reject(faultOf(cause, pending.body.stream));
     }
   }
+}
 
-  private abandon(line: Line): void {
-    line.call.cancel();
-    this.ended(line, unavailable('the connection was given up'));
-  }
+function answer(line: Line, message: Buffer): void {
+  const response = appendResponse(message);
+  const pending = line.pending.get(response.correlation);
+  if (!pending) return;
+  if ('appended' in response) pending.resolve(response.appended);
+  else pending.reject(refusal(response.error, pending.body));
 }
 
 const lost = (reason: string): Fault => ({ retry: true, error: unavailable(reason) });

@@ -26,7 +26,11 @@ import { type EventStoreSettings, targetOf } from './settings';
 /** Opens no connection yet: the first call does. Throws at once for settings that cannot work. */
 export function connectEventStore(settings: EventStoreSettings): EventStore {
   const { timeoutMs = 10_000, maxAppendBytes = 1024 * 1024 } = settings;
-  return new EventStoreConnection(new Connection(targetOf(settings)), timeoutMs, maxAppendBytes);
+  return new EventStoreConnection(
+    new Connection(targetOf(settings), timeoutMs),
+    timeoutMs,
+    maxAppendBytes,
+  );
 }
 
 /** How far back to look for an append without an expected revision whose answer got lost. */
@@ -189,17 +193,17 @@ class EventStoreConnection implements EventStore {
   async close(): Promise<void> {
     this.closed = true;
     for (const reading of this.readings) reading.stop();
-    this.appender.close();
+    await this.appender.close();
     await this.connection.close();
   }
 
   /** The outcome of an append whose answer was lost, if the stream has it. */
-  private async find({ stream, expected, ids }: AppendBody): Promise<Appended | undefined> {
+  private async find({ stream, expected, events }: AppendBody): Promise<Appended | undefined> {
     const range: ReadOptions =
       expected === 'any'
         ? { direction: 'backwards', limit: LOST_APPEND_SEARCH }
-        : { from: expected === 'none' ? 0 : expected + 1, limit: ids.length };
-    const last = ids.at(-1)?.toLowerCase();
+        : { from: expected === 'none' ? 0 : expected + 1, limit: events.length };
+    const last = events.at(-1)?.id.toLowerCase();
     try {
       for await (const event of this.read(stream, range)) {
         if (event.id.toLowerCase() === last) {
@@ -235,7 +239,7 @@ class EventStoreConnection implements EventStore {
   private retryable(cause: unknown, stream: string, feed: Feed | undefined): Error {
     const fault = asFault(cause, stream);
     if (!fault.retry) throw fault.error;
-    if (feed) void this.connection.failed(feed.client, fault.leader);
+    if (feed) void this.connection.failed(feed.session, fault.leader);
     return fault.error;
   }
 }

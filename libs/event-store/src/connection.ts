@@ -1,80 +1,126 @@
+import { type ClientHttp2Session, connect, type OutgoingHttpHeaders } from 'node:http2';
 import { discoverEndpoint } from '@eventstore/db-client/dist/Client/discovery';
-import { Client, Metadata } from '@grpc/grpc-js';
+import { credentials } from '@grpc/grpc-js';
 import { unavailable } from './faults';
 import type { Target } from './settings';
 
-// The client allows for events of 16 MiB, which other writers may have stored.
-const MAX_MESSAGE_BYTES = 17 * 1024 * 1024;
-const FLOW_CONTROL_BYTES = 1024 * 1024;
+/** What a call may have under way before the other side must wait: HTTP/2's own is 64 KiB. */
+const WINDOW_BYTES = 1024 * 1024;
 
 /**
  * The one connection that everything shares. Whoever sees it fail reports it; the next one who asks gets
  * a new one, to the cluster's leader where there is a cluster.
  */
 export class Connection {
-  private current: Promise<Client> | undefined;
+  private current: Promise<ClientHttp2Session> | undefined;
+  private readonly open = new Set<ClientHttp2Session>();
   private leader: string | undefined;
   private closed = false;
 
-  constructor(private readonly target: Target) {}
+  constructor(
+    private readonly target: Target,
+    private readonly timeoutMs: number,
+  ) {}
 
-  async client(): Promise<Client> {
+  async session(): Promise<ClientHttp2Session> {
     if (this.closed) throw unavailable('closed by this process');
-    this.current ??= this.open();
-    const opening = this.current;
+    this.current ??= this.dial();
+    const dialling = this.current;
     try {
-      return await opening;
+      return await dialling;
     } catch (cause) {
-      if (this.current === opening) this.current = undefined;
+      if (this.current === dialling) this.current = undefined;
       throw cause;
     }
   }
 
-  metadata(): Metadata {
-    const metadata = new Metadata();
+  headers(path: string): OutgoingHttpHeaders {
     const { authorization, connectionName, cluster } = this.target;
-    if (authorization) metadata.set('authorization', authorization);
-    if (connectionName) metadata.set('connection-name', connectionName);
-    if (cluster) metadata.set('requires-leader', 'true');
-    return metadata;
+    return {
+      ':method': 'POST',
+      ':path': path,
+      'content-type': 'application/grpc',
+      te: 'trailers',
+      'user-agent': 'vmux',
+      ...(authorization ? { authorization } : {}),
+      ...(connectionName ? { 'connection-name': connectionName } : {}),
+      ...(cluster ? { 'requires-leader': 'true' } : {}),
+    };
   }
 
   /** Someone's call failed: calls that go on are left alone, new ones get a new connection. */
-  async failed(client: Client, leader?: string): Promise<void> {
+  async failed(session: ClientHttp2Session, leader?: string): Promise<void> {
     const current = await this.current?.catch(() => undefined);
-    if (current !== client) return;
+    if (current !== session) return;
     this.leader = leader;
     this.current = undefined;
-    client.close();
+    session.close();
   }
 
   async close(): Promise<void> {
     this.closed = true;
-    const current = await this.current?.catch(() => undefined);
-    current?.close();
+    await this.current?.catch(() => undefined);
+    for (const session of this.open) session.destroy();
   }
 
-  private async open(): Promise<Client> {
-    const { credentials, keepAliveIntervalMs, keepAliveTimeoutMs } = this.target;
-    return new Client(await this.endpoint(), credentials, {
-      'grpc.keepalive_time_ms': keepAliveIntervalMs < 0 ? 2 ** 31 - 1 : keepAliveIntervalMs,
-      'grpc.keepalive_timeout_ms': keepAliveTimeoutMs < 0 ? 2 ** 31 - 1 : keepAliveTimeoutMs,
-      'grpc.max_receive_message_length': MAX_MESSAGE_BYTES,
-      // A shared subchannel would hand its back-off, a second and more, to the next connection.
-      'grpc.use_local_subchannel_pool': 1,
-      'grpc.enable_retries': 0,
-      // Without it a call gets 64 KiB at a time and then waits for a round trip.
-      'grpc-node.flow_control_window': FLOW_CONTROL_BYTES,
-      'grpc.service_config_disable_resolution': 1,
+  private async dial(): Promise<ClientHttp2Session> {
+    const { tls } = this.target;
+    const session = connect(`${tls ? 'https' : 'http'}://${await this.endpoint()}`, {
+      ...tls,
+      settings: { initialWindowSize: WINDOW_BYTES, enablePush: false },
+    });
+    this.open.add(session);
+    await new Promise<void>((resolve, reject) => {
+      const late = () => session.destroy(new Error(`no connection in ${this.timeoutMs} ms`));
+      const timer = setTimeout(late, this.timeoutMs);
+      session.once('connect', () => resolve());
+      session.on('error', (cause) => reject(unavailable(cause.message, cause)));
+      session.once('close', () => {
+        this.open.delete(session);
+        reject(unavailable('the connection was closed'));
+        void this.failed(session);
+      });
+      session.once('connect', () => clearTimeout(timer)).once('close', () => clearTimeout(timer));
+    });
+    if (this.closed) {
+      session.destroy();
+      throw unavailable('closed by this process');
+    }
+    session.setLocalWindowSize(WINDOW_BYTES);
+    session.once('goaway', () => void this.failed(session));
+    this.keepAlive(session);
+    return session;
+  }
+
+  /** A peer that is gone without a word answers no ping; whoever waits for it is told. */
+  private keepAlive(session: ClientHttp2Session): void {
+    const { keepAliveIntervalMs, keepAliveTimeoutMs } = this.target;
+    if (keepAliveIntervalMs < 0) return;
+    let answer: NodeJS.Timeout | undefined;
+    const interval = setInterval(() => {
+      if (session.destroyed) return;
+      const silent = () => session.destroy(new Error('the event store answers no ping'));
+      if (keepAliveTimeoutMs >= 0) answer ??= setTimeout(silent, keepAliveTimeoutMs);
+      session.ping(() => {
+        clearTimeout(answer);
+        answer = undefined;
+      });
+    }, keepAliveIntervalMs);
+    session.once('close', () => {
+      clearInterval(interval);
+      clearTimeout(answer);
     });
   }
 
   private async endpoint(): Promise<string> {
-    const { endpoint, cluster, credentials } = this.target;
+    const { endpoint, cluster, tls } = this.target;
     if (this.leader) return this.leader;
     if (endpoint) return endpoint;
     if (!cluster) throw new Error('neither a node nor a cluster is named');
-    const { address, port } = await discoverEndpoint(cluster, credentials);
+    const forGossip = tls
+      ? credentials.createSsl(tls.ca ?? null, tls.key ?? null, tls.cert ?? null)
+      : credentials.createInsecure();
+    const { address, port } = await discoverEndpoint(cluster, forGossip);
     return `${address}:${port}`;
   }
 }

@@ -1,5 +1,6 @@
-import { type ServiceError, status } from '@grpc/grpc-js';
+import { CallFailed } from './call';
 import { AppendTooLarge, StoreRefused, StoreUnavailable, StreamDeleted } from './errors';
+import { MalformedMessage } from './frames';
 
 /** A call that did not end well: either it may be tried again, or it is one of our errors for good. */
 export type Fault =
@@ -11,45 +12,52 @@ export type Fault =
     }
   | { readonly retry: false; readonly error: Error };
 
+const INVALID_ARGUMENT = 3;
+const PERMISSION_DENIED = 7;
+const RESOURCE_EXHAUSTED = 8;
+const FAILED_PRECONDITION = 9;
+const OUT_OF_RANGE = 11;
+const UNIMPLEMENTED = 12;
+const UNAUTHENTICATED = 16;
+
 export function faultOf(cause: unknown, stream: string): Fault {
-  if (!isServiceError(cause)) return { retry: true, error: unavailable(String(cause), cause) };
-  const said = (name: string) => cause.metadata?.get(name)[0]?.toString();
-  switch (said('exception')) {
+  if (cause instanceof MalformedMessage) return final(cause);
+  if (!(cause instanceof CallFailed))
+    return { retry: true, error: unavailable(text(cause), cause) };
+  const { status, details, trailers } = cause;
+  switch (trailers.exception) {
     case 'stream-deleted':
       return final(new StreamDeleted(stream));
     case 'access-denied':
-      return final(new StoreRefused('access_denied', cause.details, { cause }));
+      return final(new StoreRefused('access_denied', details, { cause }));
     case 'maximum-append-size-exceeded':
-      return final(new AppendTooLarge(Number(said('maximum-append-size'))));
+      return final(new AppendTooLarge(Number(trailers['maximum-append-size'])));
     case 'not-leader': {
-      const leader = `${said('leader-endpoint-host')}:${said('leader-endpoint-port')}`;
+      const leader = `${trailers['leader-endpoint-host']}:${trailers['leader-endpoint-port']}`;
       return { retry: true, error: unavailable('the node is not the leader', cause), leader };
     }
   }
-  switch (cause.code) {
-    case status.UNAUTHENTICATED:
-    case status.PERMISSION_DENIED:
-      return final(new StoreRefused('access_denied', cause.details, { cause }));
-    case status.RESOURCE_EXHAUSTED:
-      return final(new StoreRefused('no_space', cause.details, { cause }));
-    case status.INVALID_ARGUMENT:
-    case status.UNIMPLEMENTED:
-    case status.FAILED_PRECONDITION:
-    case status.OUT_OF_RANGE:
-      return final(new StoreRefused('invalid', cause.details, { cause }));
+  switch (status) {
+    case UNAUTHENTICATED:
+    case PERMISSION_DENIED:
+      return final(new StoreRefused('access_denied', details, { cause }));
+    case RESOURCE_EXHAUSTED:
+      return final(new StoreRefused('no_space', details, { cause }));
+    case INVALID_ARGUMENT:
+    case UNIMPLEMENTED:
+    case FAILED_PRECONDITION:
+    case OUT_OF_RANGE:
+      return final(new StoreRefused('invalid', details, { cause }));
     default:
-      return { retry: true, error: unavailable(cause.details || cause.message, cause) };
+      return { retry: true, error: unavailable(details || `status ${status}`, cause) };
   }
 }
 
 const final = (error: Error): Fault => ({ retry: false, error });
+const text = (cause: unknown): string =>
+  typeof cause === 'object' && cause !== null && 'message' in cause
+    ? String(cause.message)
+    : String(cause);
 
 export const unavailable = (reason: string, cause?: unknown): StoreUnavailable =>
   new StoreUnavailable(reason, cause === undefined ? undefined : { cause });
-
-const isServiceError = (cause: unknown): cause is ServiceError =>
-  typeof cause === 'object' &&
-  cause !== null &&
-  'code' in cause &&
-  typeof cause.code === 'number' &&
-  'details' in cause;

@@ -1,11 +1,12 @@
+import type { ClientHttp2Session } from 'node:http2';
 import { StreamsService } from '@eventstore/db-client/generated/streams_grpc_pb';
 import type { ReadReq } from '@eventstore/db-client/generated/streams_pb';
-import type { Client, ClientReadableStream } from '@grpc/grpc-js';
+import { Call } from './call';
 import type { Connection } from './connection';
 import { unavailable } from './faults';
-import { type ReadItem, readItem } from './read-messages';
+import { type ReadItem, readFrame, readItem } from './read-messages';
 
-const MAX_WAITING_ITEMS = 512;
+const MAX_WAITING_ITEMS = 1024;
 const MAX_WAITING_BYTES = 1024 * 1024;
 
 /**
@@ -13,6 +14,7 @@ const MAX_WAITING_BYTES = 1024 * 1024;
  * the event. Beyond a bound nothing more is taken from the connection until the consumer comes back.
  */
 export class Feed {
+  private readonly call: Call;
   private items: ReadItem[] = [];
   private bytes = 0;
   private ended = false;
@@ -20,25 +22,19 @@ export class Feed {
   private wake: (() => void) | undefined;
 
   static async open(connection: Connection, request: ReadReq): Promise<Feed> {
-    const client = await connection.client();
-    const call = client.makeServerStreamRequest(
-      StreamsService.read.path,
-      StreamsService.read.requestSerialize,
-      readItem,
-      request,
-      connection.metadata(),
-      {},
-    );
-    return new Feed(client, call);
+    return new Feed(await connection.session(), connection, request);
   }
 
   private constructor(
-    readonly client: Client,
-    private readonly call: ClientReadableStream<ReadItem>,
+    readonly session: ClientHttp2Session,
+    connection: Connection,
+    request: ReadReq,
   ) {
-    call.on('data', (item: ReadItem) => this.took(item));
-    call.on('end', () => this.end(undefined));
-    call.on('error', (cause) => this.end(cause));
+    this.call = new Call(session, connection.headers(StreamsService.read.path), {
+      messages: (messages) => this.took(messages),
+      ended: (cause) => this.end(cause),
+    });
+    this.call.sendLast(readFrame(request));
   }
 
   /** What has arrived, at least one item; undefined at the end. Throws what the call failed with. */
@@ -46,7 +42,7 @@ export class Feed {
     while (this.items.length === 0) {
       if (this.fault !== undefined) throw this.fault;
       if (this.ended) return undefined;
-      if (this.call.isPaused()) this.call.resume();
+      if (this.call.isPaused) this.call.resume();
       await this.something(timeoutMs);
     }
     const batch = this.items;
@@ -56,27 +52,27 @@ export class Feed {
   }
 
   cancel(): void {
-    this.call.cancel();
     this.end(undefined);
+    this.call.cancel();
   }
 
   private async something(timeoutMs: number | undefined): Promise<void> {
-    const timer =
-      timeoutMs === undefined
-        ? undefined
-        : setTimeout(() => {
-            this.call.cancel();
-            this.end(unavailable(`nothing came for ${timeoutMs} ms`));
-          }, timeoutMs);
+    const late = () => {
+      this.end(unavailable(`nothing came for ${timeoutMs} ms`));
+      this.call.cancel();
+    };
+    const timer = timeoutMs === undefined ? undefined : setTimeout(late, timeoutMs);
     await new Promise<void>((resolve) => {
       this.wake = resolve;
     });
     clearTimeout(timer);
   }
 
-  private took(item: ReadItem): void {
-    this.items.push(item);
-    if (item.kind === 'event') this.bytes += item.bytes;
+  private took(messages: readonly Buffer[]): void {
+    for (const message of messages) {
+      this.items.push(readItem(message));
+      this.bytes += message.length;
+    }
     if (this.items.length >= MAX_WAITING_ITEMS || this.bytes >= MAX_WAITING_BYTES) {
       this.call.pause();
     }

@@ -1,11 +1,12 @@
 import { Empty, StreamIdentifier } from '@eventstore/db-client/generated/shared_pb';
 import { ReadReq } from '@eventstore/db-client/generated/streams_pb';
+import { FRAME_HEADER_BYTES } from './frames';
 import type { JsonObject, RecordedEvent } from './port';
-import { Reader } from './wire';
+import { Reader, Writer } from './wire';
 
 /** One message of a read or a subscription. */
 export type ReadItem =
-  | { readonly kind: 'event'; readonly event: RecordedEvent; readonly bytes: number }
+  | { readonly kind: 'event'; readonly event: RecordedEvent }
   | { readonly kind: 'checkpoint'; readonly position: bigint }
   | { readonly kind: 'caughtUp' }
   | { readonly kind: 'notFound' }
@@ -19,7 +20,7 @@ export function readItem(message: Buffer): ReadItem {
   for (let field = reader.next(); field !== 0; field = reader.next()) {
     if (field === 1) {
       const event = recordedEvent(reader.message());
-      return event ? { kind: 'event', event, bytes: message.length } : other;
+      return event ? { kind: 'event', event } : other;
     }
     if (field === 3) return { kind: 'checkpoint', position: firstNumber(reader.message()) };
     if (field === 4) return { kind: 'notFound' };
@@ -119,6 +120,14 @@ function streamName(reader: Reader): string {
     reader.skip();
   }
   return '';
+}
+
+export function readFrame(request: ReadReq): Buffer {
+  const message = request.serializeBinary();
+  return new Writer(FRAME_HEADER_BYTES + message.length)
+    .frameHeader(message.length)
+    .raw(message)
+    .finish();
 }
 
 export interface StreamRange {

@@ -1,7 +1,6 @@
 import { readFileSync } from 'node:fs';
 import type { DNSClusterOptions, GossipClusterOptions } from '@eventstore/db-client/dist/Client';
 import { parseConnectionString } from '@eventstore/db-client/dist/Client/parseConnectionString';
-import { type ChannelCredentials, credentials } from '@grpc/grpc-js';
 
 export interface EventStoreSettings {
   /** `esdb://[user[:password]@]host:port[,host:port…]?tls=true&tlsCAFile=…`, or `esdb+discover://…`. */
@@ -18,7 +17,8 @@ export interface EventStoreSettings {
 export interface Target {
   readonly endpoint?: string;
   readonly cluster?: DNSClusterOptions | GossipClusterOptions;
-  readonly credentials: ChannelCredentials;
+  /** Undefined: no TLS. */
+  readonly tls?: { readonly ca?: Buffer; readonly key?: Buffer; readonly cert?: Buffer };
   readonly authorization?: string;
   readonly connectionName?: string;
   readonly keepAliveIntervalMs: number;
@@ -56,7 +56,7 @@ export function targetOf({ url, passwordFile }: EventStoreSettings): Target {
   const [first] = hosts;
   if (first === undefined) throw new Error('the event store URL names no host');
   const rest = {
-    credentials: secure ? tls(options) : credentials.createInsecure(),
+    tls: secure ? tls(options) : undefined,
     authorization:
       login && `Basic ${Buffer.from(`${login.username}:${login.password}`).toString('base64')}`,
     connectionName,
@@ -83,11 +83,14 @@ function parsed(url: string): ReturnType<typeof parseConnectionString> {
   }
 }
 
-function tls(options: ReturnType<typeof parseConnectionString>): ChannelCredentials {
-  const { tlsCAFile, userCertFile, userKeyFile } = options;
-  return credentials.createSsl(
-    tlsCAFile ? readFileSync(tlsCAFile) : null,
-    userKeyFile ? readFileSync(userKeyFile) : null,
-    userCertFile ? readFileSync(userCertFile) : null,
-  );
+function tls({
+  tlsCAFile,
+  userCertFile,
+  userKeyFile,
+}: ReturnType<typeof parseConnectionString>): Target['tls'] {
+  return {
+    ...(tlsCAFile ? { ca: readFileSync(tlsCAFile) } : {}),
+    ...(userKeyFile ? { key: readFileSync(userKeyFile) } : {}),
+    ...(userCertFile ? { cert: readFileSync(userCertFile) } : {}),
+  };
 }

@@ -1,3 +1,5 @@
+import { MalformedMessage } from './frames';
+
 /**
  * The part of protobuf's wire format that the hot messages need: the generated classes cost several times
  * as much per event as everything else together. Reading never copies: byte fields are views.
@@ -25,21 +27,31 @@ export class Writer {
     this.buffer = Buffer.allocUnsafe(size);
   }
 
+  /** The header of a gRPC frame, before the message. */
+  frameHeader(messageBytes: number): this {
+    this.buffer[this.at] = 0;
+    this.at = this.buffer.writeUInt32BE(messageBytes, this.at + 1);
+    return this;
+  }
+
   varint(field: number, value: number): this {
     this.buffer[this.at++] = (field << 3) | VARINT;
-    this.raw(value);
+    this.number(value);
     return this;
   }
 
   /** Announces a length-delimited field: its bytes are written next. */
   open(field: number, length: number): this {
     this.buffer[this.at++] = (field << 3) | BYTES;
-    this.raw(length);
+    this.number(length);
     return this;
   }
 
   bytes(field: number, bytes: Uint8Array): this {
-    this.open(field, bytes.length);
+    return this.open(field, bytes.length).raw(bytes);
+  }
+
+  raw(bytes: Uint8Array): this {
     this.buffer.set(bytes, this.at);
     this.at += bytes.length;
     return this;
@@ -59,7 +71,7 @@ export class Writer {
     return this.buffer;
   }
 
-  private raw(value: number): void {
+  private number(value: number): void {
     let rest = value;
     while (rest >= 128) {
       this.buffer[this.at++] = (rest % 128) | 128;
@@ -144,13 +156,13 @@ export class Reader {
     else if (this.wireType === BYTES) this.at = this.length();
     else if (this.wireType === FIXED64) this.at += 8;
     else if (this.wireType === FIXED32) this.at += 4;
-    else throw new Error(`the message is malformed: wire type ${this.wireType}`);
+    else throw new MalformedMessage(`wire type ${this.wireType}`);
   }
 
   private length(): number {
     const length = this.varint();
     const end = this.at + length;
-    if (end > this.end) throw new Error('the message is malformed: a field is longer than it');
+    if (end > this.end) throw new MalformedMessage('a field is longer than it');
     return end;
   }
 
@@ -166,7 +178,7 @@ export class Reader {
   }
 
   private byte(): number {
-    if (this.at >= this.end) throw new Error('the message is malformed: cut short');
+    if (this.at >= this.end) throw new MalformedMessage('it is cut short');
     return this.buffer[this.at++] ?? 0;
   }
 }
