@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { logStream } from '@vmux/events';
+import { logStream, sessionStream } from '@vmux/events';
 import {
   projectRoot,
   releaseAll,
@@ -15,6 +15,7 @@ import {
   anEvent,
   everything,
   history,
+  startGuardedWorld,
   startRelayProcess,
   startWorld,
   type World,
@@ -31,11 +32,11 @@ interface Line {
 describe('a consumer of the relayed events', () => {
   let world: World;
   let dir: string;
-  const consumer = () =>
+  const consumer = (env: NodeJS.ProcessEnv = {}) =>
     startProcess({
       command: process.execPath,
       args: [join(projectRoot(), 'examples/consumers/execs-and-logs.mjs'), dir],
-      env: { ...process.env, NATS_URL: world.nats.url },
+      env: { ...process.env, NATS_URL: world.nats.url, ...env },
       ready: (line) => (line.includes('"ready":true') ? true : undefined),
     });
   const lines = (name: string): Line[] => {
@@ -75,10 +76,12 @@ describe('a consumer of the relayed events', () => {
     expect(positions('output.jsonl')).toEqual(chunks.map(({ position }) => String(position)));
   };
 
-  beforeEach(async () => {
+  const begin = async () => {
     world = await startWorld();
-    dir = temporaryDirectory('consumer');
     await startRelayProcess(world, { VMUX_RELAY_OUTPUT: 'on' });
+  };
+  beforeEach(() => {
+    dir = temporaryDirectory('consumer');
   });
   afterEach(async () => {
     await world.close();
@@ -86,6 +89,7 @@ describe('a consumer of the relayed events', () => {
   });
 
   it('is killed again and again, and has everything once and in order', async () => {
+    await begin();
     const writing = Promise.all([history(world.store, sessions, 1200), output('web-0a1b', 300)]);
     for (let round = 0; round < 4; round++) {
       const killed = await consumer();
@@ -102,6 +106,7 @@ describe('a consumer of the relayed events', () => {
   }, 60_000);
 
   it('has everything once and in order when nats-server was killed or lost everything', async () => {
+    await begin();
     await consumer();
     await Promise.all([history(world.store, sessions, 300), output('web-0a1b', 50)]);
     await until(() => lines('execs.jsonl').length > 0);
@@ -112,5 +117,23 @@ describe('a consumer of the relayed events', () => {
     await world.loseJetStream();
     await history(world.store, sessions, 300);
     await expectEverythingOnce();
+  }, 60_000);
+  it('needs no more than the rights of a consumer, and the relay those of its service', async () => {
+    const guarded = await startGuardedWorld();
+    world = guarded.world;
+    const env = { VMUX_RELAY_OUTPUT: 'on', ...guarded.envOf('session-service') };
+    const relay = await startRelayProcess(world, env);
+    const reader = await consumer(guarded.envOf('consumer'));
+    await history(world.store, sessions, 30);
+    await world.store.append(sessionStream('web-0a1b'), 'any', [anEvent('SessionDeleted')]);
+    await history(world.store, ['train-77ff'], 10);
+    await output('train-77ff', 10);
+    const kept = (await everything(world.store))
+      .filter(({ type }) => type.startsWith('Exec'))
+      .map(({ position }) => String(position))
+      .at(-1);
+    await until(() => positions('execs.jsonl').at(-1) === kept);
+    await until(() => lines('output.jsonl').length === 10);
+    expect(`${relay.output()}${reader.output()}`).not.toMatch(/PERMISSIONS/i);
   }, 60_000);
 });

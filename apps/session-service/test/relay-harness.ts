@@ -1,4 +1,4 @@
-import { rmSync } from 'node:fs';
+import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import {
   connectEventStore,
@@ -7,6 +7,7 @@ import {
   type RecordedEvent,
 } from '@vmux/event-store';
 import { EVENT_RELAY_STREAM, sessionStream } from '@vmux/events';
+import { inboxPrefixOf, renderServerConfig } from '@vmux/messaging';
 import {
   type EventStoreServer,
   type Nats,
@@ -44,10 +45,15 @@ export async function startWorld(natsConfig = ''): Promise<World> {
   const nats = await startNats({
     config: `jetstream { store_dir: ${JSON.stringify(dir)} }\n${natsConfig}`,
   });
+  return worldWith(nats, dir);
+}
+
+async function worldWith(nats: Nats, dir: string, login: Login = {}): Promise<World> {
   const eventStore = await startEventStore({ insecure: true });
   const store = connectEventStore({ url: eventStore.url });
   const connection = await connect({
     servers: nats.url,
+    ...login,
     maxReconnectAttempts: -1,
     reconnectTimeWait: 50,
   });
@@ -67,6 +73,36 @@ export async function startWorld(natsConfig = ''): Promise<World> {
       await store.close();
     },
   };
+}
+
+interface Login {
+  readonly user?: string;
+  readonly pass?: string;
+  readonly inboxPrefix?: string;
+}
+
+/** With the users and permissions of production; the test itself is a session service. */
+export async function startGuardedWorld() {
+  const dir = temporaryDirectory('guarded');
+  const roles = ['session-service', 'consumer'] as const;
+  const passwordOf = (role: string) => `password of ${role}`;
+  for (const role of roles) writeFileSync(join(dir, role), passwordOf(role), { mode: 0o600 });
+  const nats = await startNats({
+    config: renderServerConfig({
+      host: '127.0.0.1',
+      port: -1,
+      jetStreamDirectory: join(dir, 'jetstream'),
+      users: roles.map((role) => ({ role, password: passwordOf(role) })),
+    }),
+  });
+  const user = 'session-service';
+  const login = { user, pass: passwordOf(user), inboxPrefix: inboxPrefixOf(user) };
+  const world = await worldWith(nats, dir, login);
+  const envOf = (role: (typeof roles)[number]): NodeJS.ProcessEnv => ({
+    NATS_USER: role,
+    NATS_PASSWORD_FILE: join(dir, role),
+  });
+  return { world, envOf };
 }
 
 const random = seededRandom(7);
