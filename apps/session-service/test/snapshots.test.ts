@@ -14,7 +14,9 @@ import { OpenSessions } from '../src/application/open-sessions';
 import { SessionHistory } from '../src/application/session-history';
 import { SNAPSHOT_EVERY, Snapshots } from '../src/application/snapshots';
 import { decideCommand, decideReport } from '../src/domain/decide';
+import { remember } from '../src/domain/key-memory';
 import { EMPTY_LOG } from '../src/domain/log-state';
+import { exists } from '../src/domain/state';
 import { execSpecOf, specOf } from './client';
 import { MemoryStore } from './memory-store';
 
@@ -130,6 +132,25 @@ describe('a snapshot', () => {
       expect(await new Snapshots(store).find(sessionId)).toBeNull();
       expect(await fresh.load(sessionId)).toEqual(await fresh.replay(sessionId));
     }
+  });
+
+  it('of a state that remembers very many keys takes several events, and is still equal', async () => {
+    const store = new MemoryStore();
+    await lived(store, 20);
+    const history = historyOn(store);
+    const { session, position } = await history.load(sessionId);
+    if (!exists(session)) throw new Error('it exists');
+    const random = seededRandom(5);
+    let { keys } = session;
+    for (let count = 0; count < 30_000; count += 1)
+      keys = remember(keys, random.bytes(16).toString('base64url'), random.uuid(), count, count);
+    const large = { session: { ...session, keys }, position };
+    expect(await new Snapshots(store).keep(sessionId, large)).toBe(true);
+    expect(snapshotsIn(store).length).toBeGreaterThan(1);
+    expect(await new Snapshots(store).find(sessionId)).toEqual(large);
+    const first = store.all.findIndex(({ stream }) => stream === snapshotStream(sessionId));
+    store.all.splice(first, 1);
+    expect(await new Snapshots(store).find(sessionId)).toBeNull();
   });
 
   it('that cannot be kept costs nothing but a longer read', async () => {

@@ -17,8 +17,10 @@ export class CommandsController {
 
   @MessagePattern(COMMAND_SUBJECTS, serving)
   take(@Payload() message: Incoming): Promise<CommandReply> {
-    return this.answering.answer('command', message, async (data) =>
-      this.commands.handle(parseCommand(decodeJson(data))),
-    );
+    return this.answering.answer('command', message, async (data) => {
+      const command = parseCommand(decodeJson(data));
+      // A gateway's clock that is ahead must not push deadlines into the future.
+      return this.commands.handle({ ...command, at: Math.min(command.at, Date.now()) });
+    });
   }
 }

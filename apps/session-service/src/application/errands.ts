@@ -89,16 +89,18 @@ export class Errands implements Hands {
   /** By its policy a sandbox whose runner is silent for long counts as lost. */
   private async reachable(session: Living, now: number): Promise<number | null> {
     const { lostAfterMs } = session.spec.policy;
-    const sandbox = session.current ?? session.pending;
-    if (lostAfterMs === null || !sandbox) return null;
-    const since = this.runners.unreachableSince(sandbox.runnerId);
-    if (since === null) return now + lostAfterMs;
-    if (now - since < lostAfterMs) return since + lostAfterMs;
-    await this.fire(session, now, {
-      type: 'DeclareLost',
-      data: { epoch: sandbox.epoch, evidence: { kind: 'unreachable', since } },
-    });
-    return now + lostAfterMs;
+    const sandboxes = [session.current, session.pending].filter((each) => each !== null);
+    if (lostAfterMs === null || sandboxes.length === 0) return null;
+    let next = now + lostAfterMs;
+    for (const { runnerId, epoch } of sandboxes) {
+      const since = this.runners.unreachableSince(runnerId);
+      if (since === null) continue;
+      next = Math.min(next, Math.max(since + lostAfterMs, now + LOOK_AGAIN_MS));
+      if (now - since < lostAfterMs) continue;
+      const evidence = { kind: 'unreachable', since } as const;
+      await this.fire(session, now, { type: 'DeclareLost', data: { epoch, evidence } });
+    }
+    return next;
   }
 
   /** True once the child exists and the parent's history says so. */

@@ -1,4 +1,4 @@
-import { StoreRefused, StoreUnavailable } from '@vmux/event-store';
+import { AppendTooLarge, StoreRefused, StoreUnavailable } from '@vmux/event-store';
 import {
   type Failed,
   Failure,
@@ -29,6 +29,8 @@ export class Faults {
   private named(fault: unknown): unknown {
     if (fault instanceof Malformed || fault instanceof MalformedMessage)
       return new Refusal('malformed', fault.message);
+    if (fault instanceof AppendTooLarge)
+      return new Refusal('malformed', `it is larger than ${fault.maxBytes} bytes: leave some out`);
     if (fault instanceof StoreUnavailable)
       return new Failure('store_unavailable', fault.message, true, 1000, { cause: fault });
     if (fault instanceof StoreRefused && fault.reason === 'no_space')

@@ -1,3 +1,4 @@
+import { AppendTooLarge } from '@vmux/event-store';
 import { Failure, type OutputAccepted, type OutputReport, type Refused } from '@vmux/events';
 import type { LogWriting } from './log-writing';
 import { decideBatch } from './output-batch';
@@ -102,18 +103,10 @@ export class OutputIngest {
   private async turn(sessionId: string, line: Line): Promise<void> {
     const batch = this.batchOf(line);
     try {
-      const replies = await this.writing.write(sessionId, (log, fence) => {
-        const {
-          events,
-          replies: result,
-          refused,
-        } = decideBatch(
-          batch.map(({ report }) => report),
-          log,
-          fence,
-        );
-        return { events, result, refused };
-      });
+      const replies = await this.written(
+        sessionId,
+        batch.map(({ report }) => report),
+      );
       for (const [index, { report, settle, fail }] of batch.entries()) {
         const reply = replies[index];
         if (reply && 'refused' in reply && reply.refused?.code === 'log_closed')
@@ -128,6 +121,40 @@ export class OutputIngest {
       line.bytes -= bytes;
       this.totalBytes -= bytes;
     }
+  }
+
+  /** Marks of a session with very many open execs can make an append too large: then it is cut in two. */
+  private async written(
+    sessionId: string,
+    reports: readonly OutputReport[],
+  ): Promise<readonly Reply[]> {
+    try {
+      return await this.writing.write(sessionId, (log, fence) => {
+        const { events, replies, refused } = decideBatch(reports, log, fence);
+        return { events, result: replies, refused };
+      });
+    } catch (fault) {
+      if (!(fault instanceof AppendTooLarge)) throw fault;
+      const [first, ...more] = reports;
+      if (!first || (more.length === 0 && first.items.length < 2)) throw fault;
+      if (more.length === 0) return [await this.writtenInTwo(sessionId, first)];
+      const half = Math.ceil(reports.length / 2);
+      const before = await this.written(sessionId, reports.slice(0, half));
+      return [...before, ...(await this.written(sessionId, reports.slice(half)))];
+    }
+  }
+
+  private async writtenInTwo(sessionId: string, report: OutputReport): Promise<Reply> {
+    const half = Math.ceil(report.items.length / 2);
+    const parts = [report.items.slice(0, half), report.items.slice(half)];
+    let last: Reply = { ok: true, next: {}, refused: null };
+    for (const items of parts) {
+      const [reply] = await this.written(sessionId, [{ ...report, items }]);
+      if (!reply?.ok) return reply ?? last;
+      last = { ...reply, next: { ...last.next, ...reply.next } };
+      if (reply.refused) return last;
+    }
+    return last;
   }
 
   private batchOf(line: Line): readonly Waiting[] {

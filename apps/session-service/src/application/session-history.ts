@@ -15,6 +15,7 @@ import {
   sessionStream,
 } from '@vmux/events';
 import { evolve } from '../domain/evolve';
+import { SEGMENT_SIZE } from '../domain/key-memory';
 import { exists, type Session, UNBORN } from '../domain/state';
 import type { Log } from './log';
 import { Lru } from './lru';
@@ -42,9 +43,9 @@ const plain = ({ type, data, metadata }: ReturnType<typeof encode>) => ({
 function weightOf(session: Session): number {
   if (!exists(session)) return 500;
   const { keys, execs, ended, checkpoints, ports } = session;
-  const keyCount = keys.newest.size + keys.full.reduce((sum, { size }) => sum + size, 0);
+  const keyCount = keys.full.length * SEGMENT_SIZE;
   const smallParts = ended.length + checkpoints.length + Object.keys(ports).length;
-  return 4000 + keyCount * 200 + Object.keys(execs).length * 2000 + smallParts * 500;
+  return 20_000 + keyCount * 200 + Object.keys(execs).length * 2000 + smallParts * 500;
 }
 
 /**
