@@ -5,3 +5,5 @@ ensurePackages();
 ensureSystem(['openssl']);
 const { build } = await import('./build.mjs');
 await build();
+ensureSystem(['nats-server']);
+await import('../dist/apps/cli/src/stack/main.js');

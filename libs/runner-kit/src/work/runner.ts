@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { setMaxListeners } from 'node:events';
 import { cpus, freemem, loadavg } from 'node:os';
 import type { ArtifactStore } from '@vmux/artifacts';
 import {
@@ -40,6 +41,7 @@ export async function startRunner(settings: RunnerSettings): Promise<Runner> {
   const { runnerId, bus, drivers, log } = settings;
   const stopping = new AbortController();
   const { signal } = stopping;
+  setMaxListeners(0, signal);
   const journal = await RunnerJournal.at(settings.journalDirectory);
   const reporter = new Reporter(bus, runnerId, (reason) =>
     log('a report is sent again', { reason }),

@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events';
 import { type OutputAccepted, Refusal, type ReportMessage } from '@vmux/events';
 import type { SandboxDriver, SandboxId } from '../driver';
 import { SandboxError } from '../errors';
@@ -48,24 +49,27 @@ export class SandboxWorker {
   readonly id: SandboxId;
   readonly ended: Promise<Ended>;
   private readonly stopping = new AbortController();
+  private readonly stopped: Promise<never>;
   private current: Promise<SupervisorClient>;
   private connected: (client: SupervisorClient) => void = () => undefined;
   private readonly following = new Map<string, Promise<void>>();
 
   constructor(private readonly settings: WorkerSettings) {
     this.id = settings.id;
+    const { signal } = this.stopping;
+    // Every exec under way listens for the stop.
+    setMaxListeners(0, signal);
+    this.stopped = new Promise((_, reject) => {
+      signal.addEventListener('abort', () => reject(signal.reason), { once: true });
+    });
+    this.stopped.catch(() => undefined);
     this.current = this.nextConnection();
     this.ended = this.run();
   }
 
   /** The supervisor, once there is a pipe to it. Rejects when the worker stops first. */
-  async client(): Promise<SupervisorClient> {
-    const stopped = new Promise<never>((_, reject) => {
-      const fail = () => reject(new WorkerStopped());
-      if (this.stopping.signal.aborted) fail();
-      this.stopping.signal.addEventListener('abort', fail, { once: true });
-    });
-    return Promise.race([this.current, stopped]);
+  client(): Promise<SupervisorClient> {
+    return Promise.race([this.current, this.stopped]);
   }
 
   /** Resolves when everything that has ended in the sandbox is in the history. */
