@@ -33,21 +33,13 @@ export function eventStoreSettingsFrom(env: NodeJS.ProcessEnv): EventStoreSettin
   return passwordFile ? { url, passwordFile } : { url };
 }
 
-const userAlone = /^(esdb(?:\+discover)?:\/\/)([^:@/?]+)@/;
+const loginPart = /^(esdb(?:\+discover)?:\/\/)([^@/?]*)@/;
 
 /** Fails at once, and without showing the password, when the settings cannot work. */
 export function targetOf({ url, passwordFile }: EventStoreSettings): Target {
-  const user = userAlone.exec(url)?.[2];
-  const options = parsed(url.replace(userAlone, '$1'));
-  const login = passwordFile
-    ? {
-        username: options.defaultCredentials?.username ?? decodeURIComponent(user ?? 'admin'),
-        password: readFileSync(passwordFile, 'utf8').trim(),
-      }
-    : options.defaultCredentials;
-  if (user !== undefined && !passwordFile) {
-    throw new Error('the event store URL names a user without a password: set a password file');
-  }
+  const login = loginOf(loginPart.exec(url)?.[2], passwordFile);
+  // The vendor's parser prints the whole string when it meets an option that it does not know.
+  const options = parsed(url.replace(loginPart, '$1'));
   const secure = options.tls !== false;
   if (login && !secure) {
     throw new Error('a password is never sent without TLS: set tls=true in the event store URL');
@@ -72,6 +64,18 @@ export function targetOf({ url, passwordFile }: EventStoreSettings): Target {
   if (dnsDiscover) return { ...rest, cluster: { discover: first, ...discovery } };
   if (hosts.length > 1) return { ...rest, cluster: { endpoints: hosts, ...discovery } };
   return { ...rest, endpoint: `${first.address}:${first.port}` };
+}
+
+function loginOf(inUrl: string | undefined, passwordFile: string | undefined) {
+  const [user, password] = (inUrl ?? '').split(':').map(decodeURIComponent);
+  if (passwordFile !== undefined) {
+    return { username: user || 'admin', password: readFileSync(passwordFile, 'utf8').trim() };
+  }
+  if (!user) return undefined;
+  if (!password) {
+    throw new Error('the event store URL names a user without a password: set a password file');
+  }
+  return { username: user, password };
 }
 
 function parsed(url: string): ReturnType<typeof parseConnectionString> {
