@@ -1,5 +1,5 @@
 import { type ExecSpec, fact, type Outcome, type Sizes } from '@vmux/events';
-import { MAX_ENDED_EXECS, MAX_OPEN_EXECS } from '../src/domain/state';
+import { ENDED_EXECS, MAX_OPEN_EXECS } from '../src/domain/state';
 import { command, EXEC, exec, key, ON_NS, placementOn, report } from './domain-makers';
 import { created, given, issue, issued, requested, running, sandboxStarted } from './domain-spec';
 
@@ -150,11 +150,12 @@ describe('An exec', () => {
 
   it('is forgotten only when many more have ended', () => {
     const cycle = (number: number) => [issued(number), exited(number)];
-    const many = Array.from({ length: MAX_ENDED_EXECS - 1 }, (_, index) => cycle(index + 2)).flat();
+    const many = Array.from({ length: ENDED_EXECS }, (_, index) => cycle(index + 2)).flat();
+    const more = Array.from({ length: ENDED_EXECS }, (_, index) => cycle(index + 5_000)).flat();
     given(...running(), ...cycle(1), ...many)
       .when(exited(1))
       .thenNothing();
-    given(...running(), ...cycle(1), ...many, ...cycle(9_999))
+    given(...running(), ...cycle(1), ...many, ...more)
       .when(exited(1))
       .thenRefused('exec_not_found');
   });

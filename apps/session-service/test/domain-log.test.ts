@@ -25,7 +25,7 @@ const fenceOf = (change: Partial<LogFence> = {}): LogFence => ({
   revision: 50,
   writer: { runnerId: 'ns-1', epoch: 1, instance: 'i-1' },
   open: { [exec(1)]: 3, [exec(2)]: 4 },
-  ended: {},
+  endedSizes: () => undefined,
   policy: { budgetBytes: 1024 * MIB, whenFull: 'truncate' },
   ...change,
 });
@@ -194,7 +194,10 @@ describe('Output', () => {
 
   it('of an exec that has ended is no news up to its size, and refused beyond', () => {
     const log = new Log();
-    const fence = fenceOf({ open: {}, ended: { [exec(1)]: { stdout: 3, stderr: 0, pty: 0 } } });
+    const fence = fenceOf({
+      open: {},
+      endedSizes: (execId) => (execId === exec(1) ? { stdout: 3, stderr: 0, pty: 0 } : undefined),
+    });
     expect(log.take(outputOf([chunk('abc', 0)]), fence)).toMatchObject({
       events: [],
       refused: null,

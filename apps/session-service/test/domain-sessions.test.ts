@@ -151,11 +151,11 @@ describe('Once', () => {
     sameDay.when(touch(0, day)).thenRepeats(3);
     const nextDay = given(
       ...running(),
-      ...pairs(SEGMENT_SIZE / 2, 0, day),
+      ...pairs(SEGMENT_SIZE, 0, day),
       ...pairs(half, SEGMENT_SIZE, 2 * day),
     );
     nextDay.when(touch(0, 2 * day)).thenTypes('ShareGranted');
-    nextDay.when(touch(SEGMENT_SIZE, 2 * day)).thenRepeats(3 + SEGMENT_SIZE);
+    nextDay.when(touch(SEGMENT_SIZE, 2 * day)).thenRepeats(3 + 2 * SEGMENT_SIZE);
   });
 });
 

@@ -27,7 +27,7 @@ export function summaryOf(session: Session): object {
       startedAt,
       cancelled: cancel !== null,
     })),
-    ended: session.ended,
+    ended: [...session.ended.older, ...session.ended.newer],
     openPorts: Object.values(session.ports)
       .filter(({ open }) => open)
       .map(({ port }) => port),

@@ -44,7 +44,8 @@ function weightOf(session: Session): number {
   if (!exists(session)) return 500;
   const { keys, execs, ended, checkpoints, ports } = session;
   const keyCount = keys.full.length * SEGMENT_SIZE;
-  const smallParts = ended.length + checkpoints.length + Object.keys(ports).length;
+  const endedCount = ended.older.length + ended.newer.length;
+  const smallParts = endedCount + checkpoints.length + Object.keys(ports).length;
   return 20_000 + keyCount * 200 + Object.keys(execs).length * 2000 + smallParts * 500;
 }
 

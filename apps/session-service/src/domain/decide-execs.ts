@@ -11,6 +11,7 @@ import { type LogState, sizesIn } from './log-state';
 import {
   acceptsWork,
   canDo,
+  endedExec,
   type Living,
   MAX_OPEN_EXECS,
   type OpenExec,
@@ -161,7 +162,7 @@ const openExec = (session: Living, execId: string): OpenExec | undefined =>
   Object.hasOwn(session.execs, execId) ? session.execs[execId] : undefined;
 
 const hasEnded = (session: Living, execId: string): boolean =>
-  session.ended.some((exec) => exec.execId === execId);
+  endedExec(session, execId) !== undefined;
 
 const noExec = (execId: string): never => {
   throw new Refusal('exec_not_found', `there is no exec ${execId} here, or it ended long ago`, {

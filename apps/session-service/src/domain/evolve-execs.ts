@@ -1,6 +1,6 @@
 import type { Sizes } from '@vmux/events';
 import { active, type Effects } from './effects';
-import { type Existing, MAX_ENDED_EXECS, MAX_OPEN_EXECS, type OpenExec } from './state';
+import { ENDED_EXECS, type Existing, MAX_OPEN_EXECS, type OpenExec } from './state';
 
 export const execEffects: Effects<
   | 'ExecIssued'
@@ -63,9 +63,9 @@ function withExec(
 function ended(session: Existing, execId: string, sizes: Sizes): Existing {
   const { [execId]: exec, ...execs } = session.execs;
   if (!exec) return session;
-  return {
-    ...session,
-    execs,
-    ended: [...session.ended, { execId, sizes }].slice(-MAX_ENDED_EXECS),
-  };
+  const { older, newer } = session.ended;
+  const full = newer.length >= ENDED_EXECS;
+  const last = { execId, sizes };
+  const ended = full ? { older: newer, newer: [last] } : { older, newer: [...newer, last] };
+  return { ...session, execs, ended };
 }

@@ -84,7 +84,7 @@ const born = (
   wakeFailed: false,
   stop: null,
   execs: {},
-  ended: [],
+  ended: { older: [], newer: [] },
   fallenServices: [],
   ports: {},
   noted: {},

@@ -1,31 +1,29 @@
 /**
  * Which keys were used, for 24 hours and at least for the last 10 000. Kept in segments: remembering
- * copies only the newest one, and forgetting drops the oldest as a whole. Plain data, so that it goes
- * into a snapshot as it is.
+ * copies only the short list of the newest, and forgetting drops the oldest segment as a whole. Plain
+ * data, so that it goes into a snapshot as it is.
  */
 export interface KeyMemory {
-  readonly newest: Segment;
+  readonly newest: readonly Entry[];
   /** Oldest first, each full. */
   readonly full: readonly Segment[];
 }
 
+/** The revision of the first event under the key, and the start of the request's digest. */
+type Entry = readonly [key: string, revision: number, digest: string];
+
 interface Segment {
-  readonly size: number;
   /** When the last of its keys was used. */
   readonly until: number;
   readonly entries: Readonly<Record<string, Entry>>;
 }
 
-/** The revision of the first event under the key, and the start of the request's digest. */
-type Entry = readonly [revision: number, digest: string];
-
-export const SEGMENT_SIZE = 250;
+export const SEGMENT_SIZE = 125;
 export const REMEMBERED_KEYS = 10_000;
 export const REMEMBERED_MS = 24 * 3600 * 1000;
 const DIGEST_LENGTH = 12;
 
-const EMPTY_SEGMENT: Segment = { size: 0, until: 0, entries: {} };
-export const NO_KEYS: KeyMemory = { newest: EMPTY_SEGMENT, full: [] };
+export const NO_KEYS: KeyMemory = { newest: [], full: [] };
 
 export type Recall =
   | { readonly kind: 'new' }
@@ -35,11 +33,11 @@ export type Recall =
 export function recall(memory: KeyMemory, key: string, digest: string): Recall {
   const entry = entryOf(memory, key);
   if (!entry) return { kind: 'new' };
-  const [revision, start] = entry;
+  const [, revision, start] = entry;
   return start === digest.slice(0, DIGEST_LENGTH) ? { kind: 'same', revision } : { kind: 'other' };
 }
 
-/** The first event under a key is the one remembered. */
+/** Events under one key follow one another; the first of them is the one remembered. */
 export function remember(
   memory: KeyMemory,
   key: string,
@@ -47,15 +45,14 @@ export function remember(
   revision: number,
   at: number,
 ): KeyMemory {
-  if (entryOf(memory, key)) return memory;
-  const { size, until, entries } = memory.newest;
-  const newest: Segment = {
-    size: size + 1,
-    until: Math.max(until, at),
-    entries: { ...entries, [key]: [revision, digest.slice(0, DIGEST_LENGTH)] },
-  };
-  if (newest.size < SEGMENT_SIZE) return { ...memory, newest };
-  return { newest: EMPTY_SEGMENT, full: withoutForgotten([...memory.full, newest], at) };
+  if (memory.newest.at(-1)?.[0] === key) return memory;
+  const newest: readonly Entry[] = [
+    ...memory.newest,
+    [key, revision, digest.slice(0, DIGEST_LENGTH)],
+  ];
+  if (newest.length < SEGMENT_SIZE) return { ...memory, newest };
+  const entries = Object.fromEntries(newest.map((entry) => [entry[0], entry]));
+  return { newest: [], full: withoutForgotten([...memory.full, { until: at, entries }], at) };
 }
 
 function withoutForgotten(full: readonly Segment[], now: number): readonly Segment[] {
@@ -65,7 +62,8 @@ function withoutForgotten(full: readonly Segment[], now: number): readonly Segme
   return withoutForgotten(younger, now);
 }
 
+/** Oldest first: a key whose events straddle two segments is known by its first. */
 function entryOf({ newest, full }: KeyMemory, key: string): Entry | undefined {
-  if (Object.hasOwn(newest.entries, key)) return newest.entries[key];
-  return full.findLast(({ entries }) => Object.hasOwn(entries, key))?.entries[key];
+  for (const { entries } of full) if (Object.hasOwn(entries, key)) return entries[key];
+  return newest.find(([each]) => each === key);
 }

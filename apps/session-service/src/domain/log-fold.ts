@@ -12,7 +12,7 @@ import {
   type Sizes,
 } from '@vmux/events';
 import { cursorIn, evolveLog, type LogState, sizesIn } from './log-state';
-import { isLiving, openExecs, type Session } from './state';
+import { endedExec, isLiving, openExecs, type Session } from './state';
 
 /** What the log has to know of its session: who may write, and about which execs. */
 export interface LogFence {
@@ -25,15 +25,23 @@ export interface LogFence {
   } | null;
   /** Dispatched to the writer and not ended: the revision of each one's `ExecIssued`. */
   readonly open: Readonly<Record<string, number>>;
-  readonly ended: Readonly<Record<string, Sizes>>;
+  /** Undefined for one that is not known to have ended. */
+  readonly endedSizes: (execId: string) => Sizes | undefined;
   readonly policy: LogPolicy;
 }
 
+const nobody = (): undefined => undefined;
 const NO_POLICY: LogPolicy = { budgetBytes: 1_048_576, whenFull: 'block' };
 
 export function logFenceOf(session: Session): LogFence {
   if (!isLiving(session))
-    return { revision: session.revision, writer: null, open: {}, ended: {}, policy: NO_POLICY };
+    return {
+      revision: session.revision,
+      writer: null,
+      open: {},
+      endedSizes: nobody,
+      policy: NO_POLICY,
+    };
   const { revision, current, spec } = session;
   const open = openExecs(session)
     .filter((exec) => exec.epoch !== null && exec.epoch === current?.epoch)
@@ -42,7 +50,7 @@ export function logFenceOf(session: Session): LogFence {
     revision,
     writer: current,
     open: Object.fromEntries(open),
-    ended: Object.fromEntries(session.ended.map(({ execId, sizes }) => [execId, sizes])),
+    endedSizes: (execId) => endedExec(session, execId)?.sizes,
     policy: spec.log,
   };
 }
@@ -129,7 +137,7 @@ function take(item: OutputItem, page: Page, fence: LogFence): void {
 /** Output that came before its exec ended and comes again is acknowledged without effect. */
 function passOver(item: OutputItem, fence: LogFence): void {
   const { execId } = item;
-  const sizes = fence.ended[execId];
+  const sizes = fence.endedSizes(execId);
   if (!sizes)
     throw new Refusal('exec_not_found', `${execId} does not run in this sandbox`, { execId });
   if (item.kind !== 'resize' && endOf(item) > sizes[item.stream])
@@ -276,7 +284,7 @@ const offsetsAfter = (
   fence: LogFence,
 ): OutputDecision['next'] =>
   Object.fromEntries(
-    report.items.map(({ execId }) => [execId, fence.ended[execId] ?? sizesIn(log, execId)]),
+    report.items.map(({ execId }) => [execId, fence.endedSizes(execId) ?? sizesIn(log, execId)]),
   );
 
 function refusalOf(act: () => void): Refusal | null {

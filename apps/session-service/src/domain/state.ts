@@ -18,7 +18,8 @@ import type { KeyMemory } from './key-memory';
 export const FOLD_VERSION = 1;
 
 export const MAX_OPEN_EXECS = 1000;
-export const MAX_ENDED_EXECS = 512;
+/** At least as many ended execs are remembered, and at most twice as many. */
+export const ENDED_EXECS = 256;
 export const MAX_CHECKPOINTS = 512;
 export const MAX_OPEN_FORKS = 16;
 export const MAX_SHARES = 100;
@@ -93,8 +94,8 @@ export interface Known {
   readonly stop: Stop | null;
 
   readonly execs: Readonly<Record<string, OpenExec>>;
-  /** The last ones, oldest first. */
-  readonly ended: readonly EndedExec[];
+  /** The last ones, in two halves, so that adding one copies few. */
+  readonly ended: { readonly older: readonly EndedExec[]; readonly newer: readonly EndedExec[] };
   /** Declared services that ended with their epoch. */
   readonly fallenServices: readonly FallenService[];
 
@@ -215,6 +216,10 @@ export const exists = (session: Session): session is Existing =>
 
 export const isLiving = (session: Session): session is Living =>
   exists(session) && session.status !== 'stopped' && session.status !== 'failed';
+
+export const endedExec = ({ ended }: Known, execId: string): EndedExec | undefined =>
+  ended.newer.find((each) => each.execId === execId) ??
+  ended.older.find((each) => each.execId === execId);
 
 export const canDo = (sandbox: Placement, capability: Capability): boolean =>
   sandbox.capabilities.includes(capability);
