@@ -1,5 +1,6 @@
 import { type EventStoreSettings, eventStoreSettingsFrom } from '@vmux/event-store';
 import { type BusSettings, busSettingsFrom } from '@vmux/messaging';
+import { redisUrlFrom } from './projections/redis-url';
 
 export interface Config {
   readonly host: string;
@@ -56,7 +57,7 @@ export function configFrom(env: NodeJS.ProcessEnv): Config {
     artifactsDir: required(env, 'VMUX_ARTIFACTS_DIR', 'the directory of the artifact store'),
     keysDir: required(env, 'VMUX_KEYS_DIR', 'the directory of the session keys'),
     dataDir: env.VMUX_DATA_DIR || null,
-    redisUrl: env.REDIS_URL || null,
+    redisUrl: redisUrlFrom(env),
     defaultProvider: env.VMUX_DEFAULT_PROVIDER || 'ns',
     commandTimeoutMs: numberOf(env, 'VMUX_COMMAND_TIMEOUT_MS', 10_000, 600_000),
     keepAliveMs: numberOf(env, 'VMUX_KEEP_ALIVE_MS', 15_000, 600_000),

@@ -1,7 +1,6 @@
 import { type DynamicModule, Module, type Provider } from '@nestjs/common';
 import { Reflector } from '@nestjs/core';
 import type { ArtifactStore } from '@vmux/artifacts';
-import type { EventStore } from '@vmux/event-store';
 import type { KeyStore } from '@vmux/key-store';
 import type { Bus } from '@vmux/messaging';
 import type { Logger } from 'pino';
@@ -15,6 +14,7 @@ import { RunnerBoard } from './application/runner-board';
 import { SessionCommands } from './application/session-commands';
 import type { SessionIndex } from './application/session-index';
 import { SessionReader } from './application/session-reader';
+import { GuardedStore } from './application/store-guard';
 import { Tickets } from './application/tickets';
 import type { Config } from './config';
 import { FAILED_LOGINS } from './http/auth.guard';
@@ -37,7 +37,7 @@ export interface Outside {
   readonly config: Config;
   readonly logger: Logger;
   readonly metrics: Metrics;
-  readonly store: EventStore;
+  readonly store: GuardedStore;
   readonly bus: Bus;
   readonly artifacts: ArtifactStore;
   readonly keys: KeyStore;
@@ -64,6 +64,7 @@ const given = (outside: Outside): Provider[] => [
   { provide: LOGGER, useValue: outside.logger },
   { provide: METRICS, useValue: outside.metrics },
   { provide: EVENT_STORE, useValue: outside.store },
+  { provide: GuardedStore, useValue: outside.store },
   { provide: BUS, useValue: outside.bus },
   { provide: ARTIFACTS, useValue: outside.artifacts },
   { provide: KEY_STORE, useValue: outside.keys },

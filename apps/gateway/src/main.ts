@@ -6,8 +6,10 @@ import { ArtifactDirectory } from '@vmux/artifacts';
 import { connectEventStore, StoreUnavailable } from '@vmux/event-store';
 import { KeyDirectory } from '@vmux/key-store';
 import { connectBus } from '@vmux/messaging';
+import { API_KEY_STREAM } from './application/api-keys';
 import { KeyRing } from './application/key-ring';
 import { RunnerBoard } from './application/runner-board';
+import { GuardedStore } from './application/store-guard';
 import { configFrom } from './config';
 import { GatewayModule } from './gateway.module';
 import { describeApi } from './http/docs';
@@ -25,7 +27,7 @@ async function main(): Promise<void> {
   const metrics = new Metrics();
   const running = new AbortController();
 
-  const store = connectEventStore(config.store);
+  const store = new GuardedStore(connectEventStore(config.store), { probe: API_KEY_STREAM });
   const artifacts = await ArtifactDirectory.at(config.artifactsDir);
   const keys = await KeyDirectory.at(config.keysDir);
   const bus = await connectBus(config.bus, (fault, subject) =>

@@ -71,13 +71,23 @@ const LONGEST_CHARACTER = 4;
 
 /** A character that the limit cuts through is left for the next read. */
 function textOf(bytes: Buffer, cut: boolean) {
-  const shortest = cut ? Math.max(0, bytes.length - LONGEST_CHARACTER + 1) : bytes.length;
-  for (let length = bytes.length; length >= shortest; length -= 1) {
-    const text = decoded(bytes.subarray(0, length));
-    if (text !== null) return { text, encoding: 'utf8' as const, length };
-  }
+  const length = cut ? bytes.length - unfinishedOf(bytes) : bytes.length;
+  const text = decoded(bytes.subarray(0, length));
+  if (text !== null) return { text, encoding: 'utf8' as const, length };
   return { text: bytes.toString('base64'), encoding: 'base64' as const, length: bytes.length };
 }
+
+/** How many bytes at the end begin a character that goes on after them. */
+function unfinishedOf(bytes: Buffer): number {
+  for (let back = 1; back < LONGEST_CHARACTER && back <= bytes.length; back += 1) {
+    const byte = bytes[bytes.length - back] ?? 0;
+    if (byte >= 0xc2 && byte <= 0xf4) return back < lengthOf(byte) ? back : 0;
+    if (byte < 0x80 || byte > 0xbf) return 0;
+  }
+  return 0;
+}
+
+const lengthOf = (lead: number): number => (lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2);
 
 function decoded(bytes: Buffer): string | null {
   try {

@@ -112,7 +112,7 @@ export class HistoryController {
       }
       out.end();
     } catch (fault) {
-      this.logger.warn({ err: fault }, 'a history read was cut');
+      if (!out.signal.aborted) this.logger.warn({ err: fault }, 'a history read was cut');
       out.cut();
     }
   }

@@ -54,8 +54,10 @@ export class EventStream {
     try {
       await work();
     } catch (fault) {
-      onFault(fault);
-      await this.send({ event: 'error', data: bodyOf(apiErrorOf(fault)) });
+      if (!this.signal.aborted) {
+        onFault(fault);
+        await this.send({ event: 'error', data: bodyOf(apiErrorOf(fault)) });
+      }
     } finally {
       clearInterval(this.keepAlive);
       this.out.end();

@@ -34,7 +34,8 @@ export class LogStreams {
       try {
         out.end(early ?? (await this.pump(out, first ?? (await items.next()), items, query.limit)));
       } catch (fault) {
-        this.logger.warn({ err: fault, session: query.sessionId }, 'a log read was cut');
+        if (!out.signal.aborted)
+          this.logger.warn({ err: fault, session: query.sessionId }, 'a log read was cut');
         out.cut();
       }
     } finally {

@@ -207,7 +207,7 @@ export class CreateSessionDto {
   @Max(65_535, { each: true })
   ports?: number[];
 
-  @ApiPropertyOptional({ default: true, description: 'Whether it may reach the network.' })
+  @ApiPropertyOptional({ default: false, description: 'Whether it may reach the network.' })
   @IsOptional()
   @IsBoolean()
   egress?: boolean;

@@ -20,7 +20,7 @@ export function newSessionFrom(dto: CreateSessionDto, defaultProvider: string): 
       bundle: dto.bundle ?? null,
       setup: dto.setup ?? (dto.bundle === undefined ? 'none' : 'auto'),
       ports: dto.ports ?? [],
-      egress: dto.egress ?? true,
+      egress: dto.egress ?? false,
       allowHosts: dto.allowHosts ?? [],
       labels: dto.labels ?? {},
       policy: policyFrom(dto.policy ?? {}),
