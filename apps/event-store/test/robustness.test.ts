@@ -265,6 +265,12 @@ describe('shutting down', () => {
     await writer.dispose();
   });
 
+  it('is as orderly when nobody reads the log any more', async () => {
+    const stopping = await bench.start(undefined, '--insecure');
+    stopping.closeOutputs();
+    expect((await stopping.stop()).code).toBe(0);
+  });
+
   it('is not held up by clients that stay connected', async () => {
     const stopping = await bench.start(undefined, '--insecure');
     const idle = connect(`http://127.0.0.1:${stopping.ready.port}`);

@@ -62,6 +62,12 @@ export class Server {
     return Number(line.slice(name.length));
   }
 
+  /** What a parent that ends leaves behind. */
+  closeOutputs(): void {
+    this.child.stdout?.destroy();
+    this.child.stderr?.destroy();
+  }
+
   stop(signal: NodeJS.Signals = 'SIGTERM'): Promise<Exit> {
     this.child.kill(signal);
     return this.exited;

@@ -305,6 +305,17 @@ describe('stream metadata', () => {
     expect(await revisions(stream)).toEqual([4, 5]);
   });
 
+  it('hides events that have reached their age', async () => {
+    const stream = fresh();
+    await client.appendToStream(stream, events(3));
+    await client.setStreamMetadata(stream, { maxAge: 1 });
+    while ((await revisions(stream)).length > 0) {
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+    const next = await client.appendToStream(stream, events(1), { expectedRevision: 2n });
+    expect(next.nextExpectedRevision).toBe(3n);
+  });
+
   it('truncates a stream before a revision', async () => {
     const stream = fresh();
     await client.appendToStream(stream, events(5));

@@ -13,7 +13,7 @@ export interface ProposedEvent {
 /** A revision, or one of the three kinds that name none. */
 export type ExpectedRevision = number | 'any' | 'no_stream' | 'stream_exists';
 
-export const MAX_STREAM_NAME_BYTES = 1024;
+const MAX_STREAM_NAME_BYTES = 1024;
 const MAX_TYPE_BYTES = 1024;
 const EMPTY = Buffer.alloc(0);
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;

@@ -25,6 +25,7 @@ const SCHEMA = `
     scavenge INTEGER NOT NULL DEFAULT 0
   );
   CREATE INDEX streams_to_scavenge ON streams (id) WHERE scavenge = 1;
+  CREATE INDEX streams_with_age ON streams (id) WHERE max_age_s IS NOT NULL;
   CREATE TABLE events (
     position INTEGER PRIMARY KEY,
     stream INTEGER NOT NULL,

@@ -28,7 +28,7 @@ export class Call {
 
   constructor(
     private readonly stream: ServerHttp2Stream,
-    readonly headers: IncomingHttpHeaders,
+    headers: IncomingHttpHeaders,
     private readonly failed: (error: unknown) => void,
   ) {
     this.deadlineMs = Date.now() + timeoutMs(headers['grpc-timeout']);
@@ -168,7 +168,7 @@ export class Call {
   }
 }
 
-export const statusHeaders = (
+const statusHeaders = (
   status: StatusCode,
   message: string,
   trailers: Readonly<Record<string, string>>,
