@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { access, readFile } from 'node:fs/promises';
+import { access, readFile, stat } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
@@ -61,6 +61,7 @@ export class NsDriver implements SandboxDriver {
   #prepared: Promise<Prepared> | undefined;
   #hostBase: Promise<NsBase> | undefined;
   #capabilities: Promise<DriverCapabilities> | undefined;
+  #supervisor: { readonly version: string; readonly path: Promise<string> } | undefined;
 
   constructor(options: NsDriverOptions) {
     this.#options = { images: {}, spoolMiB: 2048, cgroupParent: 'vmux', ...options };
@@ -84,7 +85,7 @@ export class NsDriver implements SandboxDriver {
       const [disk, spool, supervisor] = await Promise.all([
         diskTemplate(join(store.dataDir, 'templates'), spec.limits.diskMiB),
         diskTemplate(join(store.dataDir, 'templates'), this.#options.spoolMiB),
-        unreadableCopy(join(store.dataDir, 'bin'), this.#options.supervisorPath),
+        this.#supervisorCopy(store),
       ]);
       signal?.throwIfAborted();
       const { id, limits } = spec;
@@ -198,6 +199,21 @@ export class NsDriver implements SandboxDriver {
     return { store, freezer: await NsFreezer.find(cgroupParent) };
   }
 
+  /** Copied again when the program was built anew. */
+  async #supervisorCopy(store: NsStore): Promise<string> {
+    const { supervisorPath } = this.#options;
+    const { ino, size, mtimeMs } = await stat(supervisorPath);
+    const version = `${ino}:${size}:${mtimeMs}`;
+    if (this.#supervisor?.version !== version) {
+      const path = unreadableCopy(join(store.dataDir, 'bin'), supervisorPath);
+      this.#supervisor = { version, path };
+      path.catch(() => {
+        this.#supervisor = undefined;
+      });
+    }
+    return this.#supervisor.path;
+  }
+
   async #baseOf(image: string | null): Promise<NsBase> {
     const directory = image === null ? undefined : this.#options.images[image];
     if (directory !== undefined) return directoryBase(directory);
@@ -306,7 +322,7 @@ export class NsDriver implements SandboxDriver {
     return {
       available: true,
       reason: null,
-      offered: freezer ? ['suspend', 'pty', 'previews'] : ['pty', 'previews'],
+      offered: [...(freezer ? (['suspend'] as const) : []), 'pty', 'previews', 'diskLimit'],
       missing: { ...missing, ...(freezer ? {} : noFreezer) },
     };
   }
