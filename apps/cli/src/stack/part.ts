@@ -33,8 +33,6 @@ export async function startPart(
   const child = spawn(settings.command, [...settings.args], {
     env: { ...process.env, ...settings.env },
     stdio: ['ignore', 'pipe', 'pipe'],
-    // Its own process group: a Ctrl-C on the terminal reaches this process, which stops the parts in order.
-    detached: true,
   });
   const exited = new Promise<string>((resolve) => {
     child.once('error', (error) => resolve(error.message));

@@ -1,0 +1,139 @@
+import { createHash } from 'node:crypto';
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import {
+  describeUnless,
+  projectRoot,
+  type RunningProcess,
+  releaseAll,
+  startProcess,
+  temporaryDirectory,
+  until,
+} from '@vmux/testing';
+import { ApiClient } from '../support/api-client';
+
+const isRoot = process.getuid?.() === 0;
+
+/** The README's `npm start`, from a fresh data directory, with real sandboxes. */
+describeUnless(isRoot, 'namespace sandboxes need root on Linux')('the embedded stack', () => {
+  const dataDir = temporaryDirectory('stack');
+  let stack: RunningProcess<string>;
+  let api: ApiClient;
+
+  const start = async () => {
+    stack = await startProcess({
+      command: process.execPath,
+      args: [join(projectRoot(), 'dist/apps/cli/src/stack/main.js')],
+      env: { ...process.env, VMUX_DATA_DIR: dataDir, VMUX_PORT: '0' },
+      ready: (line) => /^vmux serves at (\S+)/.exec(line)?.[1],
+      readyTimeoutMs: 60_000,
+    });
+    api = new ApiClient(stack.ready, readFileSync(join(dataDir, 'api-key'), 'utf8').trim());
+  };
+  const created = async (body: object = {}) => {
+    const reply = await api.post('/v1/sessions', { name: 'stack', ...body });
+    expect(reply).toMatchObject({ status: 201 });
+    return reply.json.id as string;
+  };
+  const run = async (session: string, body: object) => {
+    const reply = await api.post(`/v1/sessions/${session}/execs?wait=60s`, body);
+    expect([200, 201]).toContain(reply.status);
+    return reply.json;
+  };
+  const stopped = async (session: string) => {
+    await api.post(`/v1/sessions/${session}/stop`);
+    await until(async () => (await api.get(`/v1/sessions/${session}`)).json.status === 'stopped', {
+      timeoutMs: 30_000,
+    });
+  };
+
+  beforeAll(start, 90_000);
+  afterAll(async () => {
+    // Sandboxes outlive the stack: they end with their sessions.
+    const { json } = await api.get('/v1/sessions?limit=100');
+    for (const { id } of json.sessions) await api.post(`/v1/sessions/${id}/stop`);
+    await until(() => readdirSync(join(dataDir, 'runner/ns/s')).length === 0, {
+      timeoutMs: 30_000,
+    });
+    await releaseAll();
+  }, 90_000);
+
+  it('runs a command in a sandbox and answers with what the sandbox reported', async () => {
+    const session = await created();
+    const exec = await run(session, { command: 'echo out; echo err >&2; exit 42' });
+    expect(exec).toMatchObject({
+      exit: { kind: 'exited', code: 42 },
+      output: { stdout: { text: 'out\n' }, stderr: { text: 'err\n' } },
+    });
+    await stopped(session);
+  }, 60_000);
+
+  it('keeps a session’s output readable, byte for byte, after its sandbox is gone', async () => {
+    const session = await created();
+    const exec = await run(session, {
+      command: 'head -c 3000000 /dev/urandom | tee copy; sha256sum < copy >&2',
+    });
+    await stopped(session);
+    const log = await api.raw(`/v1/sessions/${session}/logs?exec=${exec.id}&stream=stdout`);
+    expect(log.bytes).toHaveLength(3_000_000);
+    const digest = createHash('sha256').update(log.bytes).digest('hex');
+    const told = await api.raw(`/v1/sessions/${session}/logs?exec=${exec.id}&stream=stderr`);
+    expect(told.bytes.toString()).toBe(`${digest}  -\n`);
+  }, 90_000);
+
+  it('carries sessions, sandboxes and running commands over its own restart', async () => {
+    const session = await created();
+    const file = await run(session, { command: 'echo kept > /workspace/file' });
+    expect(file.exit).toEqual({ kind: 'exited', code: 0 });
+    const slow = await api.post(`/v1/sessions/${session}/execs`, {
+      command: 'for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.5; done; exit 7',
+    });
+    await stack.kill('SIGKILL');
+    await start();
+    const ended = await until(
+      async () => {
+        const { json } = await api.get(`/v1/sessions/${session}/execs/${slow.json.id}`);
+        return json?.exit && json;
+      },
+      { timeoutMs: 30_000 },
+    );
+    expect(ended.exit).toEqual({ kind: 'exited', code: 7 });
+    const log = await api.raw(`/v1/sessions/${session}/logs?exec=${slow.json.id}&stream=stdout`);
+    expect(log.bytes.toString()).toBe('1\n2\n3\n4\n5\n6\n7\n8\n');
+    expect((await run(session, { command: 'cat /workspace/file' })).output.stdout.text).toBe(
+      'kept\n',
+    );
+    await stopped(session);
+  }, 120_000);
+
+  it('says that a command’s outcome is unknown when its sandbox is killed, never that it succeeded', async () => {
+    const session = await created();
+    const exec = await api.post(`/v1/sessions/${session}/execs`, {
+      command: 'echo begun; sleep 1000',
+    });
+    await until(async () => (await api.raw(`/v1/sessions/${session}/logs`)).bytes.length > 0, {
+      timeoutMs: 30_000,
+    });
+    const pid = firstProcessOf(dataDir, session);
+    process.kill(pid, 'SIGKILL');
+    const ended = await until(
+      async () => {
+        const { json } = await api.get(`/v1/sessions/${session}/execs/${exec.json.id}`);
+        return json.status === 'unknown' && json;
+      },
+      { timeoutMs: 30_000 },
+    );
+    expect(ended.sizes.stdout).toBe(6);
+    await api.post(`/v1/sessions/${session}/stop`);
+  }, 90_000);
+});
+
+/** PID 1 of the session's sandbox, as its driver recorded it. */
+function firstProcessOf(dataDir: string, session: string): number {
+  const sandboxes = join(dataDir, 'runner/ns/s');
+  const own = readdirSync(sandboxes).find((name) =>
+    readFileSync(join(sandboxes, name, 'state.json'), 'utf8').includes(`"${session}"`),
+  );
+  if (!own) throw new Error(`no sandbox of ${session}`);
+  return Number(readFileSync(join(sandboxes, own, 'pid'), 'utf8').split(' ')[0]);
+}
