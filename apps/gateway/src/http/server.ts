@@ -9,6 +9,7 @@ import { isOurs, refuse, secure } from './hooks';
 
 const REQUEST_TIMEOUT_MS = 300_000;
 const HEADERS_TIMEOUT_MS = 20_000;
+const MAX_DEPTH = 32;
 
 /** Fastify with bounds on everything that a client can make large or slow. */
 export function httpAdapter({ limits }: Config): FastifyAdapter {
@@ -36,13 +37,35 @@ export function configureServer(fastify: FastifyInstance, config: Config): void 
   fastify.removeAllContentTypeParsers();
   fastify.addContentTypeParser('application/json', { parseAs: 'string' }, (request, body, done) => {
     if (body === '') done(null, undefined);
-    else parse(request, String(body), done);
+    else if (isTooDeep(String(body)))
+      done(new ApiError('invalid_request', `a body is nested at most ${MAX_DEPTH} deep`));
+    else
+      parse(request, String(body), (fault, value) => {
+        const isObject = typeof value === 'object' && value !== null && !Array.isArray(value);
+        if (fault || isObject) done(fault, value);
+        else done(new ApiError('invalid_request', 'a body is a JSON object'));
+      });
   });
   // Only where bytes are wanted; they are not read before the endpoint asks for them.
   fastify.addContentTypeParser('application/octet-stream', (request, payload, done) => {
     if (request.url.startsWith('/v1/bundles/')) done(null, payload);
     else done(new ApiError('unsupported_media_type', 'this endpoint takes application/json'));
   });
+}
+
+/** Looked at before it is parsed: what walks the value later goes as deep as the value does. */
+function isTooDeep(json: string): boolean {
+  let depth = 0;
+  let quoted = false;
+  for (let at = 0; at < json.length; at += 1) {
+    const char = json[at];
+    if (quoted && char === '\\') at += 1;
+    else if (char === '"') quoted = !quoted;
+    else if (!quoted && (char === '{' || char === '[')) depth += 1;
+    else if (!quoted && (char === '}' || char === ']')) depth -= 1;
+    if (depth > MAX_DEPTH) return true;
+  }
+  return false;
 }
 
 /** Bytes that are no HTTP request, or a header that is too long: no route ever sees them. */
