@@ -1,7 +1,18 @@
 import { type ExecSpec, fact, type Outcome, type Sizes } from '@vmux/events';
+import { decideReport } from '../src/domain/decide';
+import { EMPTY_LOG, type LogState } from '../src/domain/log-state';
 import { ENDED_EXECS, MAX_OPEN_EXECS } from '../src/domain/state';
 import { command, EXEC, exec, key, ON_NS, placementOn, report } from './domain-makers';
-import { created, given, issue, issued, requested, running, sandboxStarted } from './domain-spec';
+import {
+  created,
+  given,
+  issue,
+  issued,
+  past,
+  requested,
+  running,
+  sandboxStarted,
+} from './domain-spec';
 
 const EXITED: Outcome = { kind: 'exited', code: 0 };
 const NONE: Sizes = { stdout: 0, stderr: 0, pty: 0 };
@@ -264,16 +275,26 @@ describe('When a sandbox is lost', () => {
       );
   });
 
+  it('nothing is decided before the log of its epoch is closed', () => {
+    const { session } = past(...running(), issued(1));
+    const decided = (log: Partial<LogState>) => () =>
+      decideReport(lost, session, { ...EMPTY_LOG, ...log });
+    const open = expect.objectContaining({ code: 'log_open', facts: { epoch: 1 } });
+    expect(decided({ epoch: 0, closed: true })).toThrow(open);
+    expect(decided({ epoch: 1, closed: false })).toThrow(open);
+    expect(decided({ epoch: 1, closed: true })).not.toThrow();
+  });
+
   it('queued execs go to the next epoch, and are never dispatched to the one before', () => {
     const waiting = [
       ...running(),
       fact('SuspendRequested', { at: 0, epoch: 1, cause: 'request' }),
       issue(1),
     ];
-    const past = given(...waiting)
+    const after = given(...waiting)
       .when(lost)
       .thenTypes('SandboxLost', 'RehydrateRequested');
-    expect(past.session).toMatchObject({ execs: { [exec(1)]: { epoch: null } } });
+    expect(after.session).toMatchObject({ execs: { [exec(1)]: { epoch: null } } });
   });
 
   it('a later exec wakes the session, and goes to the new sandbox', () => {
@@ -296,7 +317,7 @@ describe('When a sandbox is lost', () => {
   });
 
   it('work whose outcome is unknown is not run again, but a declared service is, as a new exec', () => {
-    const past = given(
+    const after = given(
       ...running(),
       issued(1),
       issued(2, 1, service),
@@ -305,7 +326,7 @@ describe('When a sandbox is lost', () => {
     )
       .when(ready(2))
       .thenTypes('SandboxStarted', 'ExecDispatched', 'ExecIssued');
-    expect(past.history.at(-1)?.event).toMatchObject({
+    expect(after.history.at(-1)?.event).toMatchObject({
       type: 'ExecIssued',
       data: { epoch: 2, follows: exec(2), spec: service },
     });

@@ -339,6 +339,12 @@ describe('Rehydrating', () => {
       .thenTypes('ExecIssued', 'RehydrateRequested');
   });
 
+  it('by policy is not tried again and again when it fails', () => {
+    given(...running({ rehydrate: 'immediately' }), lost, place())
+      .when(failed(2, false))
+      .thenTypes('SandboxFailed', 'RestoreFailed');
+  });
+
   it('says so when there was no checkpoint to start from', () => {
     const after = given(...running(), lost)
       .when(rehydrate())

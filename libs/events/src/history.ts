@@ -65,6 +65,12 @@ export const CURRENT_VERSIONS: Readonly<Record<SessionEventType, 1>> = {
 type Upcast = (data: Readonly<Record<string, unknown>>) => Readonly<Record<string, unknown>>;
 const UPCASTS: Readonly<Record<string, Upcast>> = {};
 
+export interface Knowledge {
+  readonly versions: Readonly<Record<SessionEventType, number>>;
+  readonly upcasts: Readonly<Record<string, Upcast>>;
+}
+const TODAY: Knowledge = { versions: CURRENT_VERSIONS, upcasts: UPCASTS };
+
 /** Met by a deciding fold: this process is older than the history and must not decide on it. */
 export class UnknownEvent extends Error {
   readonly code = 'unknown_event';
@@ -94,19 +100,19 @@ const isRecord = (value: unknown): value is Record<string, unknown> =>
 /** From the store into today's shape; null for an event that this version does not know. */
 export function decode(
   stored: StoredEvent,
-  upcasts: Readonly<Record<string, Upcast>> = UPCASTS,
+  { versions, upcasts }: Knowledge = TODAY,
 ): Recorded | null {
   const metadata = decodeMetadata(stored.metadata);
   if (!isKnown(stored.type)) return null;
   if (!isRecord(stored.data)) throw new Malformed(`${stored.type} data`, 'an object');
   let { version } = metadata;
   let data: Readonly<Record<string, unknown>> = stored.data;
-  for (; version < CURRENT_VERSIONS[stored.type]; version += 1) {
+  for (; version < versions[stored.type]; version += 1) {
     const upcast = upcasts[`${stored.type}@${version}`];
     if (!upcast) return null;
     data = upcast(data);
   }
-  if (version !== CURRENT_VERSIONS[stored.type]) return null;
+  if (version !== versions[stored.type]) return null;
   const event = { type: stored.type, version, data } as unknown as SessionEvent;
   return { event, revision: stored.revision, metadata: { ...metadata, version } };
 }

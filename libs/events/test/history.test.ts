@@ -1,4 +1,5 @@
 import {
+  CURRENT_VERSIONS,
   decode,
   decodeForDeciding,
   decodeLogEvent,
@@ -32,6 +33,20 @@ describe('A stored event', () => {
     const unknown = { ...stored, type: 'SessionTranscended' };
     expect(decode(unknown)).toBeNull();
     expect(() => decodeForDeciding(unknown)).toThrow(UnknownEvent);
+  });
+
+  it('of an old version is brought to today’s shape, step by step', () => {
+    const knowledge = {
+      versions: { ...CURRENT_VERSIONS, PortClosed: 3 },
+      upcasts: {
+        'PortClosed@1': (data: object) => ({ ...data, protocol: 'tcp' }),
+        'PortClosed@2': (data: object) => ({ ...data, family: 6 }),
+      },
+    };
+    const recorded = decode(stored, knowledge);
+    expect(recorded?.event.data).toEqual({ at: 1, epoch: 1, port: 80, protocol: 'tcp', family: 6 });
+    expect(recorded?.metadata.version).toBe(3);
+    expect(decode(stored, { ...knowledge, upcasts: {} })).toBeNull();
   });
 
   it('of a later version is unknown', () => {

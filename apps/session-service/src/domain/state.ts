@@ -235,7 +235,6 @@ export const dispatchedTo = (session: Known, epoch: number): readonly OpenExec[]
 /** New execs go straight to the current sandbox. */
 export const acceptsWork = (session: Living): session is Running =>
   session.status === 'running' &&
-  !session.current.frozen &&
   (session.operation === null || session.operation.kind === 'checkpoint');
 
 export const checkpointOf = (session: Known, checkpointId: string): Checkpoint | undefined =>
