@@ -280,6 +280,9 @@ describe('a full disk', () => {
         });
         expect(stored).toBeGreaterThan(10);
         expect(await countIn(server, 'full')).toBe(stored);
+        await server.stop('SIGKILL');
+        server = await Server.start(join(mount, 'data'), '--insecure', '--wal-limit-mib', '2');
+        expect(await countIn(server, 'full')).toBe(stored);
         rmSync(ballast);
         await using(server, (client) => client.appendToStream('full', event(100_000)));
         expect(await countIn(server, 'full')).toBe(stored + 1);

@@ -1,4 +1,12 @@
-import { closeSync, fdatasync, fstatSync, fsyncSync, openSync, writeSync } from 'node:fs';
+import {
+  closeSync,
+  fdatasync,
+  fstatSync,
+  fsyncSync,
+  ftruncateSync,
+  openSync,
+  writeSync,
+} from 'node:fs';
 import { walFile } from './schema';
 
 /*
@@ -42,7 +50,13 @@ export class WalSync {
   private preallocate(): void {
     const { size } = fstatSync(this.fd);
     if (size >= PREALLOCATED_BYTES) return;
-    writeSync(this.fd, Buffer.alloc(PREALLOCATED_BYTES - size), 0, undefined, size);
+    try {
+      writeSync(this.fd, Buffer.alloc(PREALLOCATED_BYTES - size), 0, undefined, size);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error;
+      // A full disk is no reason not to serve reads.
+      ftruncateSync(this.fd, size);
+    }
   }
 
   /** Resolves when everything committed so far is durable. */

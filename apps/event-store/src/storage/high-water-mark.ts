@@ -24,7 +24,12 @@ export class HighWaterMark {
 
   write(position: number): void {
     this.line.write(String(position).padStart(DIGITS, '0'), 'latin1');
-    writeSync(this.fd, this.line, 0, this.line.length, 0);
+    try {
+      writeSync(this.fd, this.line, 0, this.line.length, 0);
+    } catch (error) {
+      // File systems that never overwrite in place may refuse on a full disk. A mark that lags is safe.
+      if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error;
+    }
   }
 
   close(): void {
