@@ -1,5 +1,12 @@
 import { fact } from '@vmux/events';
-import { REMEMBERED_KEYS, SEGMENT_SIZE } from '../src/domain/key-memory';
+import {
+  type KeyMemory,
+  NO_KEYS,
+  REMEMBERED_KEYS,
+  recall,
+  remember,
+  SEGMENT_SIZE,
+} from '../src/domain/key-memory';
 import {
   command,
   hex,
@@ -125,37 +132,32 @@ describe('Once', () => {
       .thenRepeats(asleep.length);
   });
 
-  it('remembers at least the last ten thousand keys, and longer ones for a day', () => {
-    const touch = (number: number, at: number) =>
-      command(
-        'GrantShare',
-        {
-          shareId: 's000000000001',
-          tokenHash: hex('a'),
-          rights: ['logs'],
-          ports: [],
-          expiresAt: at + 1,
-        },
-        { key: key(`share-${number}`), at },
-      );
-    const revoke = (number: number, at: number) =>
-      command('RevokeShare', { shareId: 's000000000001' }, { key: key(`revoke-${number}`), at });
+  it('remembers keys for a day, and at least the last ten thousand', () => {
     const day = 24 * 3600 * 1000;
-    const pairs = (count: number, from: number, at: number) =>
-      Array.from({ length: count }, (_, index) => [
-        touch(from + index, at),
-        revoke(from + index, at),
-      ]).flat();
-    const half = REMEMBERED_KEYS / 2;
-    const sameDay = given(...running(), ...pairs(half + SEGMENT_SIZE, 0, day));
-    sameDay.when(touch(0, day)).thenRepeats(3);
-    const nextDay = given(
-      ...running(),
-      ...pairs(SEGMENT_SIZE, 0, day),
-      ...pairs(half, SEGMENT_SIZE, 2 * day),
+    const used = (memory: KeyMemory, from: number, count: number, at: number): KeyMemory =>
+      Array.from({ length: count }, (_, index) => from + index).reduce(
+        (state, each) => remember(state, key(`k-${each}`), hex('a'), each, at),
+        memory,
+      );
+    const found = (memory: KeyMemory, number: number) =>
+      recall(memory, key(`k-${number}`), hex('a'));
+    const few = used(NO_KEYS, 0, SEGMENT_SIZE, 0);
+    const sameDay = used(few, SEGMENT_SIZE, 2 * REMEMBERED_KEYS, day - 1);
+    const nextDay = used(few, SEGMENT_SIZE, REMEMBERED_KEYS, day);
+    expect(found(sameDay, 0)).toEqual({ kind: 'same', revision: 0 });
+    expect(found(nextDay, 0)).toEqual({ kind: 'new' });
+    expect(found(nextDay, SEGMENT_SIZE)).toEqual({ kind: 'same', revision: SEGMENT_SIZE });
+    expect(recall(nextDay, key(`k-${SEGMENT_SIZE}`), hex('b'))).toEqual({ kind: 'other' });
+  });
+
+  it('knows a key by its first event, also where a segment of its memory ends', () => {
+    const full = Array.from({ length: SEGMENT_SIZE }, (_, index) => index).reduce(
+      (state, each) => remember(state, key(`k-${each}`), hex('a'), each, 0),
+      NO_KEYS,
     );
-    nextDay.when(touch(0, 2 * day)).thenTypes('ShareGranted');
-    nextDay.when(touch(SEGMENT_SIZE, 2 * day)).thenRepeats(3 + 2 * SEGMENT_SIZE);
+    const last = key(`k-${SEGMENT_SIZE - 1}`);
+    const again = remember(full, last, hex('a'), SEGMENT_SIZE, 0);
+    expect(recall(again, last, hex('a'))).toEqual({ kind: 'same', revision: SEGMENT_SIZE - 1 });
   });
 });
 
