@@ -9,7 +9,7 @@ import {
   NatsError,
   type Subscription,
 } from 'nats';
-import { BusTimeout, BusUnavailable } from './errors';
+import { BusTimeout, BusUnavailable, MalformedMessage } from './errors';
 import type { BusSettings } from './settings';
 import { currentTrace, traceFrom, withTrace } from './trace';
 
@@ -164,7 +164,12 @@ class NatsService implements Service {
   }
 
   private async run(): Promise<void> {
+    const isAddressed = addressedTo(this.subscription.getSubject());
     for await (const message of this.subscription) {
+      if (!isAddressed(message.subject)) {
+        this.onFault(new MalformedMessage('sent to another subject'), message.subject);
+        continue;
+      }
       const work = this.answer(message).finally(() => this.underWay.delete(work));
       this.underWay.add(work);
       if (this.underWay.size >= this.concurrency) await Promise.race(this.underWay);
@@ -185,6 +190,20 @@ class NatsService implements Service {
       this.onFault(fault, message.subject);
     }
   }
+}
+
+/**
+ * Whoever may make JetStream consumers may have stored messages delivered to any subscription, but under
+ * the subject that they were published to: what a permission says about publishing holds for that one.
+ */
+function addressedTo(pattern: string): (subject: string) => boolean {
+  const wanted = pattern.split('.');
+  const open = wanted.at(-1) === '>';
+  return (subject) => {
+    const tokens = subject.split('.');
+    if (open ? tokens.length < wanted.length : tokens.length !== wanted.length) return false;
+    return wanted.every((token, at) => token === '>' || token === '*' || token === tokens[at]);
+  };
 }
 
 const requestIdHeader = 'x-request-id';

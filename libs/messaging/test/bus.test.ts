@@ -38,6 +38,17 @@ describe('the bus', () => {
     expect(Buffer.from(await asker.request('echo', bytes, { timeoutMs })).equals(bytes)).toBe(true);
   });
 
+  it.each([
+    ['a.*', 'a.b'],
+    ['a.>', 'a.b'],
+    ['a.>', 'a.b.c'],
+    ['*.b.>', 'a.b.c.d'],
+  ])('serves on %s what is sent to %s', async (pattern, subject) => {
+    const bus = await connect();
+    bus.serve(pattern, {}, async ({ data }) => data);
+    expect(await bus.request(subject, text('x'), { timeoutMs })).toHaveLength(1);
+  });
+
   it('says that nothing was done when nobody listens', async () => {
     const bus = await connect();
     await expect(bus.request('nobody', text('x'), { timeoutMs })).rejects.toThrow(BusUnavailable);

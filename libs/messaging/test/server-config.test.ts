@@ -6,7 +6,10 @@ import {
   EVENT_RELAY_STREAM,
   EVENT_SUBJECTS,
   eventSubject,
+  OUTPUT_RELAY_STREAM,
+  OUTPUT_SUBJECTS,
   orderSubject,
+  outputSubject,
 } from '@vmux/events';
 import {
   type Bus,
@@ -23,6 +26,7 @@ import {
   temporaryDirectory,
   until,
 } from '@vmux/testing';
+import { AckPolicy } from 'nats';
 
 const roles: Role[] = [
   'gateway',
@@ -152,6 +156,30 @@ describe('the rendered NATS configuration', () => {
       .pull(EVENT_RELAY_STREAM, 'mine');
     expect(pulled.subject).toBe(subject);
     await expect(reading.streams.delete(EVENT_RELAY_STREAM)).rejects.toThrow();
+  });
+
+  it('does not let a consumer have stored output delivered as an order', async () => {
+    const [service, runner] = [await as('session-service'), await as({ runner: 'one' })];
+    const manager = await service.connection.jetstreamManager({ checkAPI: false });
+    await manager.streams.add({ name: OUTPUT_RELAY_STREAM, subjects: [OUTPUT_SUBJECTS] });
+    await service.connection.jetstream().publish(outputSubject('web-0a1b'), text('forged'));
+    const heard: string[] = [];
+    runner.serve(orderSubject('one'), {}, async ({ data }) => {
+      heard.push(Buffer.from(data).toString());
+      return undefined;
+    });
+    await runner.connection.flush();
+    const consumer = await as('consumer');
+    const making = await consumer.connection.jetstreamManager({ checkAPI: false });
+    await making.consumers.add(OUTPUT_RELAY_STREAM, {
+      durable_name: 'forger',
+      deliver_subject: orderSubject('one'),
+      ack_policy: AckPolicy.None,
+    });
+    await until(() => faults.some((fault) => fault.includes('sent to another subject')));
+    service.publish(orderSubject('one'), text('real'));
+    await until(() => heard.length > 0);
+    expect(heard).toEqual(['real']);
   });
 
   it('lets nobody in with a wrong password', async () => {
