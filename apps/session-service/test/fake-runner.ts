@@ -121,33 +121,31 @@ export class FakeRunner {
   }
 
   private beat(): void {
-    const heartbeat: Heartbeat = {
-      runnerId: this.runnerId,
-      incarnation: this.incarnation,
-      at: Date.now(),
-      draining: false,
-      providers: [
-        {
-          provider: 'fake',
-          available: true,
-          reason: null,
-          capabilities: this.capabilities,
-          emulated: true,
-        },
-      ],
-      capacity: {
-        sandboxes: this.sandboxes.size,
-        maxSandboxes: this.maxSandboxes,
-        freeMemoryMiB: 1000,
-        freeDiskMiB: 1000,
-        cpus: 2,
-        load: 0,
-      },
-      tunnel: null,
+    const { runnerId, capabilities, incarnation, maxSandboxes } = this;
+    const heartbeat = {
+      ...heartbeatOf(runnerId, capabilities, maxSandboxes),
+      ...{ incarnation, at: Date.now() },
     };
     this.bus.publish(heartbeatSubject(this.runnerId), encodeJson(heartbeat));
   }
 }
+
+export const heartbeatOf = (
+  runnerId: string,
+  capabilities: readonly Capability[],
+  maxSandboxes = 1000,
+): Heartbeat => ({
+  runnerId,
+  incarnation: 'first',
+  at: 0,
+  draining: false,
+  providers: [{ provider: 'fake', available: true, reason: null, capabilities, emulated: true }],
+  capacity: {
+    ...{ sandboxes: 0, maxSandboxes, freeMemoryMiB: 1000, freeDiskMiB: 1000 },
+    ...{ cpus: 2, load: 0 },
+  },
+  tunnel: null,
+});
 
 export const chunksOf = (
   execId: string,

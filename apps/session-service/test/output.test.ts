@@ -1,3 +1,5 @@
+import { randomUUID } from 'node:crypto';
+import type { JsonObject } from '@vmux/event-store';
 import { logStream, type OutputReply } from '@vmux/events';
 import { releaseAll, seededRandom, until } from '@vmux/testing';
 import { Client, factsOf, historyOf, outputOf, specOf } from './client';
@@ -166,6 +168,38 @@ describe('output', () => {
     const late = await runner.write(exec, exec.execId, 10, Buffer.from('too late'));
     expect(late).toMatchObject({ ok: false, refused: { code: 'stale_epoch' } });
     expect((await outputOf(stack.store, exec.sessionId, exec.execId, 'stdout')).length).toBe(10);
+  });
+
+  it('to a log that was closed without its loss being recorded gets the loss recorded', async () => {
+    const exec = await begun('half-lost');
+    await runner.write(exec, exec.execId, 0, Buffer.from('before'));
+    const [last] = (await eventsOf(exec.sessionId, 'LogMark')).slice(-1);
+    const mark = last?.data as JsonObject;
+    await stack.store.append(logStream(exec.sessionId), 'any', [
+      {
+        id: randomUUID(),
+        type: 'LogMark',
+        data: {
+          ...mark,
+          closed: true,
+          sessionOffset: 6,
+          streams: {
+            [exec.execId]: { next: { stdout: 6, stderr: 0, pty: 0 }, resizes: 0, issued: 2 },
+          },
+        },
+      },
+    ]);
+    const reply = await runner.write(exec, exec.execId, 6, Buffer.from('after'));
+    expect(reply).toMatchObject({ ok: false, refused: { code: 'log_closed' } });
+    await until(async () =>
+      (await historyOf(stack.store, exec.sessionId)).includes('ExecOutcomeUnknown'),
+    );
+    expect(await factsOf(stack.store, exec.sessionId, 'SandboxLost')).toMatchObject([
+      { evidence: { kind: 'log_closed' } },
+    ]);
+    expect(await factsOf(stack.store, exec.sessionId, 'ExecOutcomeUnknown')).toMatchObject([
+      { sizes: { stdout: 6 } },
+    ]);
   });
 
   it('beyond the budget drops the oldest and says so', async () => {

@@ -121,6 +121,25 @@ describe('after kill -9 a session service', () => {
   });
 });
 
+describe('asked to stop, a session service', () => {
+  it('answers what it has taken, and what it answered is in the history', async () => {
+    const sessionId = await running('leaving');
+    runner.acts.StartExec = () => undefined;
+    const asked = Array.from({ length: 40 }, (_, index) =>
+      client.exec(sessionId, `exec ${index}`).then(
+        ({ execId }) => execId,
+        () => null,
+      ),
+    );
+    await Promise.race(asked);
+    expect(await service.stop()).toEqual({ code: 0, signal: null });
+    const answered = (await Promise.all(asked)).filter((execId) => execId !== null);
+    const issued = (await factsOf(stack.store, sessionId, 'ExecIssued')).map((f) => f.execId);
+    expect([...issued].sort()).toEqual([...answered].sort());
+    expect(answered.length).toBeGreaterThan(0);
+  });
+});
+
 describe('an idle session', () => {
   it('is suspended, and an exec wakes it', async () => {
     const sessionId = await running('idle', specOf({ policy: { ...policy, idleTimeoutMs: 1000 } }));
@@ -158,9 +177,9 @@ describe('a runner', () => {
   it('that fails to start a sandbox is asked for another', async () => {
     const sessionId = await running('replaced', specOf());
     runner.acts.CreateSandbox = async (order) => {
+      runner.acts.CreateSandbox = undefined;
       const sandbox = { sessionId, epoch: order.epoch, instance: 'none' };
       await runner.report(sandbox, 'SandboxFailed', { message: 'no room', retryable: true });
-      runner.acts.CreateSandbox = undefined;
     };
     await runner.report(runner.sandboxOf(sessionId), 'SandboxLost', {
       evidence: { kind: 'probe', message: 'gone' },
