@@ -3,6 +3,7 @@
  * of a shared machine wander by a factor; the ratios, each taken within its own round, do not.
  */
 import { randomBytes, randomUUID } from 'node:crypto';
+import { cpus, loadavg } from 'node:os';
 import { connectEventStore, type EventStore } from '@vmux/event-store';
 import {
   type EventStoreServer,
@@ -17,22 +18,36 @@ import { jetStreamRival, portRival, type Rival, SqliteRival } from './rivals';
 
 const ROUNDS = 7;
 const APPEND_MS = 700;
+const WARM_UP_MS = 2_000;
 const READ_EVENTS = 100_000;
 const LATENCIES = 1_000;
 
 type Name = 'port' | 'sqlite' | 'jetstream';
-type Rates = Record<Name, number[]>;
+type Rates = Record<Name, number[]> & {
+  /** Microseconds of CPU per append through the port. */
+  readonly ownCpu: number[];
+  readonly serverCpu: number[];
+};
 
-async function appendRates(rivals: Record<Name, Rival>, bytes: number): Promise<Rates> {
+async function appendRates(
+  rivals: Record<Name, Rival>,
+  server: EventStoreServer,
+  bytes: number,
+): Promise<Rates> {
   const data = randomBytes(bytes);
-  const rates: Rates = { port: [], sqlite: [], jetstream: [] };
+  const rates: Rates = { port: [], sqlite: [], jetstream: [], ownCpu: [], serverCpu: [] };
   const names: Name[] = ['port', 'sqlite', 'jetstream'];
-  for (const name of names) await rivals[name].append(data, APPEND_MS);
+  for (const name of names) await rivals[name].append(data, WARM_UP_MS);
   for (let round = 0; round < ROUNDS; round++) {
     for (const name of names) {
-      const started = performance.now();
+      const serverBefore = await serverCpuSeconds(server);
+      const [ownBefore, started] = [process.cpuUsage(), performance.now()];
       const count = await rivals[name].append(data, APPEND_MS);
       rates[name].push((count / (performance.now() - started)) * 1000);
+      if (name !== 'port') continue;
+      const { user, system } = process.cpuUsage(ownBefore);
+      rates.ownCpu.push((user + system) / count);
+      rates.serverCpu.push(((await serverCpuSeconds(server)) - serverBefore) * (1e6 / count));
     }
   }
   return rates;
@@ -41,19 +56,14 @@ async function appendRates(rivals: Record<Name, Rival>, bytes: number): Promise<
 const ratio = (rates: Rates, rival: Name): number =>
   median(rates.port.map((rate, round) => rate / (rates[rival][round] ?? Number.NaN)));
 
+const cpuFigure = ({ ownCpu, serverCpu }: Rates): string =>
+  `${figure(median(ownCpu))} + ${figure(median(serverCpu))}`;
+
 async function serverCpuSeconds({ httpPort }: EventStoreServer): Promise<number> {
   const metrics = await (await fetch(`http://127.0.0.1:${httpPort}/metrics`)).text();
   const seconds = /^(?:\w+_)?process_cpu_seconds_total (\S+)/m.exec(metrics)?.[1];
   if (seconds === undefined) throw new Error('the server does not tell its CPU time');
   return Number(seconds);
-}
-
-/** Microseconds of CPU per append of 256 bytes, 16 in flight: [this process, the server]. */
-async function cpuPerAppend(store: EventStore, server: EventStoreServer): Promise<number[]> {
-  const [own, theirs] = [process.cpuUsage(), await serverCpuSeconds(server)];
-  const count = await portRival(store).append(randomBytes(256), 3 * APPEND_MS);
-  const { user, system } = process.cpuUsage(own);
-  return [(user + system) / count, ((await serverCpuSeconds(server)) - theirs) * (1e6 / count)];
 }
 
 async function readRates(store: EventStore, sqlite: SqliteRival) {
@@ -116,11 +126,10 @@ async function main(): Promise<void> {
   const connection = await connect({ servers: nats.url });
   const sqlite = new SqliteRival(temporaryDirectory('bench-sqlite'));
   const jetstream = await jetStreamRival(connection);
-  const small = await appendRates({ port: portRival(store), sqlite, jetstream }, 256);
-  const large = await appendRates({ port: portRival(store), sqlite, jetstream }, 16 * 1024);
+  const small = await appendRates({ port: portRival(store), sqlite, jetstream }, server, 256);
+  const large = await appendRates({ port: portRival(store), sqlite, jetstream }, server, 16 * 1024);
   const reads = await readRates(store, sqlite);
   const delays = await latencies(store);
-  const [ownCpu = 0, serverCpu = 0] = await cpuPerAppend(store, server);
   await store.close();
   await connection.close();
   sqlite.close();
@@ -135,7 +144,11 @@ async function main(): Promise<void> {
     figure(ratio(rates, 'sqlite')),
     figure(ratio(rates, 'jetstream')),
   ];
-  console.log(`medians of ${ROUNDS} interleaved rounds; ratios within each round`);
+  const load = loadavg().map((value) => value.toFixed(1));
+  console.log(
+    `medians of ${ROUNDS} interleaved rounds, ratios within each round; ` +
+      `load ${load.join(' ')} on ${cpus().length} cores`,
+  );
   printTable(
     ['', 'through the port', 'SQLite (FULL)', 'JetStream (no fsync)', '÷ SQLite', '÷ JetStream'],
     [
@@ -150,8 +163,8 @@ async function main(): Promise<void> {
       ],
       ['append → subscriber, p50 ms', figure(median(delays))],
       ['append → subscriber, p99 ms', figure(quantile(delays, 0.99))],
-      ['CPU per append, client, µs', figure(ownCpu)],
-      ['CPU per append, server, µs', figure(serverCpu)],
+      ['CPU per append of 256 B, client + server, µs', cpuFigure(small)],
+      ['CPU per append of 16 KiB, client + server, µs', cpuFigure(large)],
     ],
   );
   if (wantsJson()) {
@@ -165,8 +178,8 @@ async function main(): Promise<void> {
       read_vs_sqlite: readRatio,
       append_to_subscriber_ms_p50: median(delays),
       append_to_subscriber_ms_p99: quantile(delays, 0.99),
-      cpu_us_per_append_client: ownCpu,
-      cpu_us_per_append_server: serverCpu,
+      append256_cpu_us: median(small.ownCpu) + median(small.serverCpu),
+      append16k_cpu_us: median(large.ownCpu) + median(large.serverCpu),
     });
   }
 }
