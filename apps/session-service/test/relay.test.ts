@@ -42,6 +42,12 @@ describe('the relay', () => {
     });
   };
 
+  const streamNames = async () => {
+    const names: string[] = [];
+    for await (const stream of world.manager.streams.list()) names.push(stream.config.name);
+    return names;
+  };
+
   beforeEach(async () => {
     relays = [];
     world = await startWorld('max_payload: 131072');
@@ -198,9 +204,18 @@ describe('the relay', () => {
     relay();
     await history(world.store, sessions, 3);
     await untilCopied();
-    const names = [];
-    for await (const stream of world.manager.streams.list()) names.push(stream.config.name);
-    expect(names).toEqual([EVENT_RELAY_STREAM]);
+    expect(await streamNames()).toEqual([EVENT_RELAY_STREAM]);
+  });
+
+  it('removes its copy of output when it is told not to make one any more', async () => {
+    const first = relay({ VMUX_RELAY_OUTPUT: 'on' });
+    await world.store.append(logStream('web-0a1b'), 'none', [
+      anEvent('LogChunk', Buffer.from('key')),
+    ]);
+    await untilCopied(OUTPUT_RELAY_STREAM, ['log-']);
+    await first.stop();
+    relay({ VMUX_RELAY_OUTPUT: 'off' });
+    await until(async () => (await streamNames()).join() === EVENT_RELAY_STREAM);
   });
 
   it('copies output byte for byte with its place', async () => {

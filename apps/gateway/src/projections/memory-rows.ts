@@ -2,6 +2,9 @@ import { type Change, type Head, MAX_LIVE, NOTHING, type RowStore } from './row-
 import { RowsFile } from './rows-file';
 import { isLive, type SessionRow } from './session-row';
 
+/** Saving takes at most one part in so many of the time, however many rows there are. */
+const SAVING_SHARE = 30;
+
 interface OwnerRows {
   /** In order of creation. */
   readonly rows: SessionRow[];
@@ -24,13 +27,18 @@ export class MemoryRows implements RowStore {
   private readonly timer: NodeJS.Timeout | null;
   private readonly loaded: Promise<void>;
   private saved: Head = NOTHING;
+  private saveAgainAt = 0;
   private saving: Promise<void> = Promise.resolve();
 
   constructor(private readonly options: MemoryRowsOptions) {
     this.file = options.file === null ? null : new RowsFile(options.file);
     this.loaded = this.load();
     const everyMs = options.saveEveryMs ?? 10_000;
-    this.timer = this.file && setInterval(() => this.saveNow(), everyMs).unref();
+    this.timer =
+      this.file &&
+      setInterval(() => {
+        if (performance.now() >= this.saveAgainAt) this.saveNow();
+      }, everyMs).unref();
   }
 
   async head(): Promise<Head> {
@@ -107,8 +115,10 @@ export class MemoryRows implements RowStore {
       .then(async () => {
         const head = this.current;
         if (!head.complete || head.position === this.saved.position) return;
+        const begunAt = performance.now();
         await file.save(head, [...this.byId.values()]);
         this.saved = head;
+        this.saveAgainAt = performance.now() + (performance.now() - begunAt) * SAVING_SHARE;
       })
       .catch(this.options.onFault);
   }

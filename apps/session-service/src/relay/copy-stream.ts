@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import {
   headers,
   type JetStreamClient,
@@ -170,6 +171,29 @@ export class CopyStream {
       subjects_filter: filter,
     });
     return new Set(Object.keys(state.subjects ?? {}));
+  }
+}
+
+const DROP_AGAIN_MS = 5_000;
+
+/** Removes a copy that is not wanted any more: nobody would forget in it what is deleted. */
+export async function dropCopy(
+  connection: NatsConnection,
+  { stream }: Copy,
+  signal: AbortSignal,
+  log: { warn(facts: object, message: string): void },
+): Promise<void> {
+  while (!signal.aborted) {
+    try {
+      const manager = await connection.jetstreamManager({ checkAPI: false });
+      const dropped = await orNull(manager.streams.delete(stream), STREAM_NOT_FOUND);
+      if (dropped) log.warn({ stream }, 'a copy that is switched off was removed');
+      return;
+    } catch (fault) {
+      if (signal.aborted) return;
+      log.warn({ stream, fault }, 'a copy that is switched off could not be removed');
+      await sleep(DROP_AGAIN_MS, undefined, { signal }).catch(() => undefined);
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 import type { EventStore } from '@vmux/event-store';
 import type { NatsConnection } from 'nats';
 import { eventCopy, outputCopy } from './copy';
+import { dropCopy } from './copy-stream';
 import { CopyRelay, type RelayLog, type RelayStatus } from './relay';
 
 export interface RelaySettings {
@@ -46,16 +47,23 @@ export function startRelay({ store, connection, settings, log }: RelayOptions): 
       ? [new CopyRelay(outputCopy, store, connection, { ...common, maxBytes: maxOutputBytes }, log)]
       : []),
   ];
+  const stopping = new AbortController();
+  const dropping = settings.output
+    ? Promise.resolve()
+    : dropCopy(connection, outputCopy, stopping.signal, log);
   return {
     get status() {
       return relays.map(({ status }) => status);
     },
-    stop: async () => void (await Promise.all(relays.map((relay) => relay.stop()))),
+    stop: async () => {
+      stopping.abort();
+      await Promise.all([dropping, ...relays.map((relay) => relay.stop())]);
+    },
   };
 }
 
 /**
- * VMUX_RELAY_OUTPUT=on copies output too; VMUX_RELAY_EVENTS_MIB (default: no limit),
+ * VMUX_RELAY_OUTPUT=on copies output too, and off removes that copy; VMUX_RELAY_EVENTS_MIB (default: no limit),
  * VMUX_RELAY_OUTPUT_MIB (default 1024; 0: no limit) and VMUX_RELAY_REPLICAS (default 1) bound the copies.
  */
 export function relaySettingsFrom(env: NodeJS.ProcessEnv): RelaySettings {
