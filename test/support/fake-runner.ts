@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import {
+  type Checkpoint,
   type ClearEnv,
   controlReportSubject,
   type ExecSpec,
@@ -104,6 +105,16 @@ export class FakeRunner {
       const sandbox = this.sandboxOf(order.sessionId);
       await this.report(sandbox, 'ExecSignalled', { execId, signalId, delivered: true });
     }
+    if (order.type === 'SuspendSandbox' || order.type === 'ResumeSandbox') {
+      const done = order.type === 'SuspendSandbox' ? 'SandboxSuspended' : 'SandboxResumed';
+      const { request } = order.data;
+      await this.report(this.sandboxOf(order.sessionId), done, { request });
+    }
+    if (order.type === 'TakeCheckpoint') {
+      const sandbox = this.sandboxOf(order.sessionId);
+      const checkpoint = checkpointOf(order.data.checkpointId, sandbox);
+      await this.report(sandbox, 'CheckpointTaken', { checkpoint });
+    }
     if (order.type === 'DestroySandbox') {
       const { sessionId, epoch, instance } = order;
       const gone = { sessionId, epoch, instance: instance ?? 'none' };
@@ -114,12 +125,14 @@ export class FakeRunner {
     }
   }
 
-  private async create({ sessionId, epoch }: OrderNamed<'CreateSandbox'>): Promise<void> {
+  private async create(order: OrderNamed<'CreateSandbox'>): Promise<void> {
+    const { sessionId, epoch } = order;
     const known = this.sandboxes.get(sessionId);
     const fresh = { sessionId, epoch, instance: `i-${randomUUID()}` };
     const sandbox = known?.epoch === epoch ? known : fresh;
     this.sandboxes.set(sessionId, sandbox);
-    await this.report(sandbox, 'SandboxReady', { base: null, restoredDigest: null });
+    const restoredDigest = order.data.restore?.manifestDigest ?? null;
+    await this.report(sandbox, 'SandboxReady', { base: null, restoredDigest });
   }
 
   private async start({ sessionId, data }: OrderNamed<'StartExec'>): Promise<void> {
@@ -211,6 +224,12 @@ export class FakeExec {
     await this.runner.report(this.sandbox, 'ExecExited', data);
   }
 }
+
+const checkpointOf = (checkpointId: string, { epoch }: Sandbox): Checkpoint => ({
+  ...{ checkpointId, name: null, epoch, artifact: 'a'.repeat(64), manifestDigest: 'b'.repeat(64) },
+  ...{ bytes: 1000, newBytes: 10, native: null },
+  base: { image: null, digest: null, distribution: null, architecture: 'x64' },
+});
 
 function mayHelpToRepeat(reply: unknown): boolean {
   return (

@@ -8,6 +8,7 @@ import { Commander } from './application/commander';
 import { ExecWaiting } from './application/exec-waiting';
 import { HistoryReader } from './application/history-reader';
 import { KeyRing } from './application/key-ring';
+import { Ledger } from './application/ledger';
 import { LogReader } from './application/log-reader';
 import { RateLimit } from './application/rate-limit';
 import { RunnerBoard } from './application/runner-board';
@@ -79,6 +80,7 @@ function made({ config, logger, metrics, store, bus, keys, keyRing, index }: Out
     logger.warn({ err, session }, 'a session cannot be followed'),
   );
   const logs = new LogReader(store, sessions);
+  const execs = new ExecWaiting(store, sessions, logs);
   const followers = new Followers(limits.followersPerOwner, config.keepAliveMs, metrics, (keyId) =>
     keyRing.isRevoked(keyId),
   );
@@ -90,7 +92,8 @@ function made({ config, logger, metrics, store, bus, keys, keyRing, index }: Out
     { provide: Followers, useValue: followers },
     { provide: SessionCommands, useValue: commands },
     { provide: LogStreams, useValue: new LogStreams(logs, followers, metrics, logger) },
-    { provide: ExecWaiting, useValue: new ExecWaiting(store, sessions, logs) },
+    { provide: ExecWaiting, useValue: execs },
+    { provide: Ledger, useValue: new Ledger(execs) },
     { provide: HistoryReader, useValue: new HistoryReader(store, sessions) },
     { provide: Tickets, useValue: new Tickets() },
     { provide: RateLimit, useValue: new RateLimit(limits.requestsPerSecond, limits.requestBurst) },

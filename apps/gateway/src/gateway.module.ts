@@ -12,6 +12,7 @@ import { ApiKeysModule } from './keys/api-keys.module';
 import { LogsModule } from './logs/logs.module';
 import { RunnersModule } from './runners/runners.module';
 import { SessionsModule } from './sessions/sessions.module';
+import { TimeModule } from './time/time.module';
 
 @Module({})
 // biome-ignore lint/complexity/noStaticOnlyClass: Nest takes modules as classes
@@ -28,6 +29,7 @@ export class GatewayModule {
         BundlesModule,
         ApiKeysModule,
         RunnersModule,
+        TimeModule,
         HealthModule,
       ],
       providers: [

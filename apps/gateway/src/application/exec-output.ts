@@ -1,6 +1,6 @@
 import type { Stream } from '@vmux/events';
+import type { ExecView } from './exec-view';
 import type { LogReader } from './log-reader';
-import type { ExecView } from './session-view';
 
 export interface CollectedStream {
   /** UTF-8 text, or base64 when the bytes are no UTF-8. */

@@ -1,9 +1,9 @@
 import type { EventStore } from '@vmux/event-store';
 import { decode, type Recorded, Refusal, sessionStream } from '@vmux/events';
 import { collectOutput } from './exec-output';
+import { type ExecView, execHasEnded } from './exec-view';
 import type { LogReader } from './log-reader';
 import type { SessionReader } from './session-reader';
-import { type ExecView, execHasEnded } from './session-view';
 
 export const MAX_WAIT_MS = 600_000;
 

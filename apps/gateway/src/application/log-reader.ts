@@ -1,10 +1,11 @@
 import type { EventStore } from '@vmux/event-store';
 import { logStream } from '@vmux/events';
+import { execHasEnded } from './exec-view';
 import { Cursor, type LogItem, reaches } from './log-cursor';
 import { type LogBounds, LogIndex, type LogPlace, placeOf } from './log-index';
 import { finalSizeOf, type LogTarget, sessionOffsetBefore } from './log-target';
 import type { SessionReader } from './session-reader';
-import { execHasEnded, hasEnded, type SessionView } from './session-view';
+import { hasEnded, type SessionView } from './session-view';
 
 export interface LogRequest {
   readonly sessionId: string;

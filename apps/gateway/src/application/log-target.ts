@@ -1,5 +1,5 @@
 import type { LogChunk, LogEvent, LogGap, Stream } from '@vmux/events';
-import type { ExecView } from './session-view';
+import type { ExecView } from './exec-view';
 
 /**
  * Whose output is read, and what its offsets count: the session's merged output (all of it, or what one

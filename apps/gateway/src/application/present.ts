@@ -1,8 +1,9 @@
 import type { ExecSpec, SessionSpec } from '@vmux/events';
 import type { Answer } from './commander';
+import { type ExecView } from './exec-view';
 import type { RunnerStanding } from './runner-board';
 import type { SessionSummary } from './session-index';
-import { apply, type ExecView, type SessionView, unborn } from './session-view';
+import { apply, type SessionView, unborn } from './session-view';
 
 /** How things look in answers. Values of variables are never shown, only their names. */
 

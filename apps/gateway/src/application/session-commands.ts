@@ -13,10 +13,11 @@ import {
 } from '@vmux/events';
 import type { KeyStore } from '@vmux/key-store';
 import { type Answer, type Asking, type Commander, keyOf } from './commander';
+import type { ExecView } from './exec-view';
 import type { Caller } from './key-ring';
 import { IndexUnavailable, type SessionIndex } from './session-index';
 import type { SessionReader } from './session-reader';
-import type { ExecView, SessionView } from './session-view';
+import type { SessionView } from './session-view';
 
 export interface NewSession {
   readonly name: string;
@@ -134,14 +135,24 @@ export class SessionCommands {
     return this.plain(asking, sessionId, 'SignalExec', { execId, signalId, signal });
   }
 
-  async stop(asking: Asking, sessionId: string, graceMs: number | null, force: boolean) {
-    await this.session(asking.caller, sessionId);
-    return this.plain(asking, sessionId, 'StopSession', { graceMs, force });
+  stop(asking: Asking, sessionId: string, graceMs: number | null, force: boolean) {
+    return this.ask(asking, sessionId, 'StopSession', { graceMs, force });
   }
 
-  async delete(asking: Asking, sessionId: string, force: boolean): Promise<Answer> {
+  delete(asking: Asking, sessionId: string, force: boolean): Promise<Answer> {
+    return this.ask(asking, sessionId, 'DeleteSession', { force });
+  }
+
+  /** Whatever is asked of a session as a whole. */
+  async ask<T extends ClientCommandType>(
+    asking: Asking,
+    sessionId: string,
+    type: T,
+    data: CommandNamed<T>['data'],
+    body: unknown = data,
+  ): Promise<Answer> {
     await this.session(asking.caller, sessionId);
-    return this.plain(asking, sessionId, 'DeleteSession', { force });
+    return this.plain(asking, sessionId, type, data, body);
   }
 
   /** A command whose data are all that its request said, and hold no secrets. */
@@ -150,8 +161,9 @@ export class SessionCommands {
     sessionId: string,
     type: T,
     data: CommandNamed<T>['data'],
+    body: unknown = data,
   ): Promise<Answer> {
-    const digest = this.commander.digestOf(data);
+    const digest = this.commander.digestOf(body);
     return this.commander.send(asking, sessionId, type, data, digest);
   }
 

@@ -1,17 +1,13 @@
 import type {
   Checkpoint,
-  ExecSpec,
   Lineage,
-  Outcome,
   Recorded,
   SessionEvent,
   SessionSpec,
   ShareRight,
-  Sizes,
   Stage,
-  UnknownReason,
-  Usage,
 } from '@vmux/events';
+import { applyExec, type ExecView } from './exec-view';
 
 /** What a session looks like to its readers: a fold of its stream that skips what it does not know. */
 export interface SessionView {
@@ -75,6 +71,8 @@ export interface CheckpointView {
   readonly name: string | null;
   readonly at: number;
   readonly checkpoint: Checkpoint | null;
+  /** What was issued after this revision is not in it. */
+  readonly revision: number;
   readonly message: string | null;
 }
 
@@ -84,32 +82,6 @@ export interface ShareView {
   readonly ports: readonly number[];
   readonly expiresAt: number;
   readonly revokedAt: number | null;
-}
-
-export type ExecStatus = 'queued' | 'dispatched' | 'running' | 'exited' | 'unknown';
-
-/** Small on purpose: a session may have very many. The whole spec stands at `issuedRevision`. */
-export interface ExecView {
-  readonly id: string;
-  readonly commandSummary: string;
-  readonly purpose: ExecSpec['purpose'];
-  readonly pty: boolean;
-  readonly follows: string | null;
-  readonly issuedAt: number;
-  readonly issuedRevision: number;
-  /** Everything that it writes comes after this position and before that of its end. */
-  readonly issuedPosition: bigint;
-  endedPosition: bigint | null;
-  status: ExecStatus;
-  epoch: number | null;
-  pid: number | null;
-  startedAt: number | null;
-  endedAt: number | null;
-  cancelRequested: boolean;
-  outcome: Outcome | null;
-  unknownReason: UnknownReason | null;
-  sizes: Sizes | null;
-  usage: Usage | null;
 }
 
 export const unborn = (id: string): SessionView => ({
@@ -141,12 +113,8 @@ export const unborn = (id: string): SessionView => ({
 export const hasEnded = ({ status }: SessionView): boolean =>
   status === 'stopped' || status === 'failed' || status === 'deleted';
 
-export const execHasEnded = ({ status }: ExecView): boolean =>
-  status === 'exited' || status === 'unknown';
-
 const MAX_STAGES = 64;
 const MAX_FORKS = 200;
-const SUMMARY_CHARS = 200;
 
 /** Changes the view in place: a catch-up of thousands of events copies nothing. */
 export function apply(view: SessionView, { event, metadata }: Recorded, position: bigint): void {
@@ -261,53 +229,6 @@ function ended(view: SessionView, status: SessionStatus, at: number, message: st
   view.message = message ?? view.message;
 }
 
-function applyExec(view: SessionView, event: SessionEvent, position: bigint): void {
-  if (event.type === 'ExecIssued') {
-    const { execId, spec, epoch, follows, at } = event.data;
-    view.lastActivityAt = Math.max(view.lastActivityAt, at);
-    view.execs.set(execId, {
-      ...{ id: execId, commandSummary: summaryOf(spec), purpose: spec.purpose, follows, epoch },
-      ...{ pty: spec.pty !== null, issuedAt: at, issuedRevision: view.revision },
-      ...{ issuedPosition: position, endedPosition: null },
-      status: epoch === null ? 'queued' : 'dispatched',
-      ...{ pid: null, startedAt: null, endedAt: null, cancelRequested: false },
-      ...{ outcome: null, unknownReason: null, sizes: null, usage: null },
-    });
-    return;
-  }
-  if (!('execId' in event.data) || typeof event.data.execId !== 'string') return;
-  const exec = view.execs.get(event.data.execId);
-  if (!exec || execHasEnded(exec)) return;
-  switch (event.type) {
-    case 'ExecDispatched':
-      exec.status = 'dispatched';
-      exec.epoch = event.data.epoch;
-      return;
-    case 'ExecStarted':
-      exec.status = 'running';
-      exec.epoch = event.data.epoch;
-      exec.pid = event.data.pid;
-      exec.startedAt = event.data.at;
-      return;
-    case 'ExecCancelRequested':
-      exec.cancelRequested = true;
-      return;
-    case 'ExecExited': {
-      const { outcome, sizes, usage, at } = event.data;
-      Object.assign(exec, { status: 'exited', outcome, sizes, usage, endedAt: at });
-      exec.endedPosition = position;
-      view.lastActivityAt = Math.max(view.lastActivityAt, at);
-      return;
-    }
-    case 'ExecOutcomeUnknown': {
-      const { reason, sizes, at } = event.data;
-      Object.assign(exec, { status: 'unknown', unknownReason: reason, sizes, endedAt: at });
-      exec.endedPosition = position;
-      return;
-    }
-  }
-}
-
 function applyRest(view: SessionView, event: SessionEvent): void {
   switch (event.type) {
     case 'PortOpened': {
@@ -328,20 +249,35 @@ function applyRest(view: SessionView, event: SessionEvent): void {
     }
     case 'CheckpointRequested': {
       const { checkpointId: id, name, at } = event.data;
-      const asked = { id, status: 'requested', name, at, checkpoint: null, message: null } as const;
-      view.checkpoints.set(id, asked);
+      const { revision } = view;
+      const nothing = { checkpoint: null, message: null };
+      view.checkpoints.set(id, { id, status: 'requested', name, at, revision, ...nothing });
       return;
     }
     case 'CheckpointTaken': {
       const { checkpoint, at } = event.data;
-      const { checkpointId: id, name } = checkpoint;
-      view.checkpoints.set(id, { id, status: 'taken', name, at, checkpoint, message: null });
+      const { checkpointId: id } = checkpoint;
+      const asked = view.checkpoints.get(id);
+      // The name is the request's: a runner need not know it.
+      const name = checkpoint.name ?? asked?.name ?? null;
+      const revision = asked?.revision ?? view.revision;
+      const taken = { id, status: 'taken', name, at, revision, checkpoint, message: null } as const;
+      view.checkpoints.set(id, taken);
       return;
     }
     case 'CheckpointFailed': {
       const { checkpointId: id, message, at } = event.data;
-      const name = view.checkpoints.get(id)?.name ?? null;
-      view.checkpoints.set(id, { id, status: 'failed', name, at, checkpoint: null, message });
+      const { name = null, revision = view.revision } = view.checkpoints.get(id) ?? {};
+      const failed = {
+        id,
+        status: 'failed',
+        name,
+        at,
+        revision,
+        checkpoint: null,
+        message,
+      } as const;
+      view.checkpoints.set(id, failed);
       return;
     }
     case 'Forked':
@@ -358,9 +294,4 @@ function applyRest(view: SessionView, event: SessionEvent): void {
       return;
     }
   }
-}
-
-function summaryOf({ command }: ExecSpec): string {
-  const whole = command.kind === 'shell' ? command.line : command.argv.join(' ');
-  return whole.length > SUMMARY_CHARS ? `${whole.slice(0, SUMMARY_CHARS - 1)}…` : whole;
 }

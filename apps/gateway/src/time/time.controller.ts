@@ -1,0 +1,145 @@
+import { Body, Controller, HttpCode, Inject, Param, Post, Res } from '@nestjs/common';
+import { ApiBearerAuth, ApiOperation, ApiTags } from '@nestjs/swagger';
+import {
+  type ClientCommandType,
+  type CommandNamed,
+  deriveCheckpointId,
+  deriveForkId,
+  givenName,
+} from '@vmux/events';
+import type { FastifyReply } from 'fastify';
+import { type Asking, keyOf } from '../application/commander';
+import { Ledger } from '../application/ledger';
+import { SessionCommands } from '../application/session-commands';
+import { answered } from '../http/answered';
+import { Needs } from '../http/auth.guard';
+import { Asked } from '../http/request-context';
+import { ForkDto, MoveDto, RehydrateDto, RollbackDto, TakeCheckpointDto } from './time.dto';
+
+/** Each is asked for here and done by a runner afterwards: the session and its history show how it went. */
+@ApiTags('time')
+@ApiBearerAuth()
+@Controller('v1/sessions/:sessionId')
+@Needs('sessions:write')
+export class TimeController {
+  constructor(
+    @Inject(SessionCommands) private readonly sessions: SessionCommands,
+    @Inject(Ledger) private readonly ledger: Ledger,
+  ) {}
+
+  @Post('suspend')
+  @HttpCode(202)
+  @ApiOperation({ summary: 'Freeze a session until it is needed' })
+  suspend(
+    @Asked() asking: Asking,
+    @Param('sessionId') sessionId: string,
+    @Res({ passthrough: true }) reply: FastifyReply,
+  ) {
+    return this.ask(reply, asking, sessionId, 'SuspendSession', {});
+  }
+
+  @Post('resume')
+  @HttpCode(202)
+  @ApiOperation({ summary: 'Wake a session that rests' })
+  resume(
+    @Asked() asking: Asking,
+    @Param('sessionId') sessionId: string,
+    @Res({ passthrough: true }) reply: FastifyReply,
+  ) {
+    return this.ask(reply, asking, sessionId, 'ResumeSession', {});
+  }
+
+  @Post('checkpoints')
+  @HttpCode(202)
+  @ApiOperation({ summary: 'Keep the files of a session as they are now' })
+  async checkpoint(
+    @Asked() asking: Asking,
+    @Param('sessionId') sessionId: string,
+    @Body() { name }: TakeCheckpointDto,
+    @Res({ passthrough: true }) reply: FastifyReply,
+  ) {
+    const checkpointId = deriveCheckpointId(sessionId, keyOf(asking));
+    const data = { checkpointId, name: name ?? null };
+    return {
+      checkpointId,
+      ...(await this.ask(reply, asking, sessionId, 'TakeCheckpoint', data)),
+    };
+  }
+
+  @Post('rollback')
+  @HttpCode(202)
+  @ApiOperation({ summary: 'Go back to a checkpoint, in a new sandbox' })
+  rollback(
+    @Asked() asking: Asking,
+    @Param('sessionId') sessionId: string,
+    @Body() { checkpointId, allowBaseChange = false }: RollbackDto,
+    @Res({ passthrough: true }) reply: FastifyReply,
+  ) {
+    const data = { checkpointId, allowBaseChange };
+    return this.ask(reply, asking, sessionId, 'RollbackSession', data);
+  }
+
+  @Post('rehydrate')
+  @HttpCode(202)
+  @ApiOperation({
+    summary: 'Give a session that lost its sandbox a new one, from its last checkpoint',
+  })
+  async rehydrate(
+    @Asked() asking: Asking,
+    @Param('sessionId') sessionId: string,
+    @Body() body: RehydrateDto,
+    @Res({ passthrough: true }) reply: FastifyReply,
+  ) {
+    const { checkpointId = null, provider = null, allowBaseChange = false, force = false } = body;
+    const view = await this.sessions.session(asking.caller, sessionId);
+    const replay = body.replay ? await this.ledger.since(view, checkpointId) : [];
+    const data = { checkpointId, provider, allowBaseChange, force, replay };
+    // Bound to what was asked: what there is to run again changes with the history.
+    const answer = await this.sessions.ask(asking, sessionId, 'RehydrateSession', data, body);
+    return { id: sessionId, replayed: replay.length, ...answered(reply, answer) };
+  }
+
+  @Post('move')
+  @HttpCode(202)
+  @ApiOperation({ summary: 'Move a session to another provider' })
+  move(
+    @Asked() asking: Asking,
+    @Param('sessionId') sessionId: string,
+    @Body() { provider, allowBaseChange = false }: MoveDto,
+    @Res({ passthrough: true }) reply: FastifyReply,
+  ) {
+    const checkpointId = deriveCheckpointId(sessionId, keyOf(asking));
+    const data = { provider, checkpointId, allowBaseChange };
+    return this.ask(reply, asking, sessionId, 'MoveSession', data);
+  }
+
+  @Post('fork')
+  @HttpCode(202)
+  @ApiOperation({ summary: 'Make new sessions out of a checkpoint of this one' })
+  async fork(
+    @Asked() asking: Asking,
+    @Param('sessionId') sessionId: string,
+    @Body() body: ForkDto,
+    @Res({ passthrough: true }) reply: FastifyReply,
+  ) {
+    const { checkpointId = null, count = 1, provider = null } = body;
+    const key = keyOf(asking);
+    const forkId = deriveForkId(sessionId, key);
+    const parent = await this.sessions.session(asking.caller, sessionId);
+    const name = body.name === undefined ? parent.name : givenName(body.name);
+    const newCheckpointId = deriveCheckpointId(sessionId, key);
+    const data = { forkId, checkpointId, newCheckpointId, name, count, provider };
+    return { forkId, ...(await this.ask(reply, asking, sessionId, 'ForkSession', data)) };
+  }
+
+  private async ask<T extends ClientCommandType>(
+    reply: FastifyReply,
+    asking: Asking,
+    sessionId: string,
+    type: T,
+    data: CommandNamed<T>['data'],
+  ) {
+    const answer = await this.sessions.ask(asking, sessionId, type, data);
+    return { id: sessionId, ...answered(reply, answer) };
+  }
+}

@@ -1,0 +1,83 @@
+import { releaseAll, until } from '@vmux/testing';
+import type { FakeRunner } from '../../../test/support/fake-runner';
+import {
+  type Gateway,
+  type Stack,
+  startGateway,
+  startRunner,
+  startService,
+  startStack,
+} from '../../../test/support/stack';
+
+let stack: Stack;
+let gateway: Gateway;
+let runner: FakeRunner;
+
+beforeAll(async () => {
+  stack = await startStack();
+  runner = startRunner(stack);
+  await startService(stack);
+  gateway = await startGateway(stack);
+}, 60_000);
+afterAll(releaseAll);
+
+async function runningSession(name: string): Promise<string> {
+  const { id } = (await gateway.api.post('/v1/sessions', { name })).json;
+  await until(async () => (await gateway.api.get(`/v1/sessions/${id}`)).json.status === 'running');
+  return id;
+}
+
+const statusOf = async (id: string) => (await gateway.api.get(`/v1/sessions/${id}`)).json;
+
+describe('what a session can be asked beside its commands', () => {
+  it('rests and wakes, and looking at it never wakes it', async () => {
+    const id = await runningSession('rests');
+    expect((await gateway.api.post(`/v1/sessions/${id}/suspend`)).status).toBe(202);
+    await until(async () => (await statusOf(id)).status === 'suspended');
+    await gateway.api.get(`/v1/sessions/${id}/logs`);
+    await gateway.api.get(`/v1/sessions/${id}/events`);
+    expect((await statusOf(id)).status).toBe('suspended');
+    const ran = await gateway.api.post(`/v1/sessions/${id}/execs?wait=20s`, { command: 'wake up' });
+    expect(ran.json).toMatchObject({ status: 'exited', output: { stdout: { text: 'wake up' } } });
+    expect((await statusOf(id)).status).toBe('running');
+  });
+
+  it('keeps a checkpoint under an id that its request’s key gives', async () => {
+    const id = await runningSession('kept');
+    const headers = { 'idempotency-key': 'checkpoint' };
+    const path = `/v1/sessions/${id}/checkpoints`;
+    const asked = await gateway.api.post(path, { name: 'before' }, headers);
+    expect([asked.status, asked.json.checkpointId]).toEqual([202, expect.stringMatching(/^c/)]);
+    expect((await gateway.api.post(path, { name: 'before' }, headers)).json).toEqual(asked.json);
+    const taken = await until(async () =>
+      (await statusOf(id)).checkpoints.find(({ status }: { status: string }) => status === 'taken'),
+    );
+    expect(taken).toMatchObject({ id: asked.json.checkpointId, name: 'before', bytes: 1000 });
+    const missing = { checkpointId: 'c000000000000' };
+    const refused = await gateway.api.post(`/v1/sessions/${id}/rollback`, missing);
+    expect([refused.status, refused.json.code]).toEqual([404, 'checkpoint_not_found']);
+  });
+
+  it('forks into sessions of their own', async () => {
+    const id = await runningSession('parent');
+    const asked = await gateway.api.post(`/v1/sessions/${id}/fork`, { count: 2, name: 'child' });
+    expect(asked.status).toBe(202);
+    const forks = await until(async () => {
+      const found = (await statusOf(id)).forks as string[];
+      return found.length === 2 && found;
+    });
+    for (const child of forks) {
+      const shown = await until(
+        async () => (await statusOf(child)).status === 'running' && statusOf(child),
+      );
+      expect(shown).toMatchObject({ name: 'child', owner: 'local', lineage: { parent: id } });
+    }
+  });
+
+  it('is refused what makes no sense now', async () => {
+    const id = await runningSession('nonsense');
+    const { status, json } = await gateway.api.post(`/v1/sessions/${id}/rehydrate`, {});
+    expect([status, json.code]).toEqual([409, 'session_live']);
+    expect(runner.faults).toEqual([]);
+  });
+});
