@@ -18,11 +18,17 @@ export interface Inside {
 /** By architecture: x86-64 and arm64. */
 export type SystemCall = readonly [x64: number, arm64: number];
 
-export async function enter(driver: SandboxDriver): Promise<Inside> {
+export const enter = (driver: SandboxDriver): Promise<Inside> =>
+  enterWith(driver, { egress: false });
+
+export async function enterWith(
+  driver: SandboxDriver,
+  { egress }: { readonly egress: boolean },
+): Promise<Inside> {
   const instance = randomBytes(8).toString('hex');
   const id = { sessionId: `escape-${instance.slice(0, 4)}`, epoch: 1, instance };
   const limits = { cpus: 2, memoryMiB: 512, diskMiB: 256, pids: 256 };
-  await driver.create({ id, limits, image: null, egress: false, gpu: null });
+  await driver.create({ id, limits, image: null, egress, gpu: null });
   const client = await SupervisorClient.connect(await driver.openPipe(id), id);
 
   const exec = async (argv: readonly string[]) => {

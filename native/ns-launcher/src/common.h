@@ -51,6 +51,8 @@ struct spec {
   const char *spool_template;
   const char *cgroup_parent;
   const char *resolver;
+  const char *interface; /* the host's end of the sandbox's network; NULL for loopback alone */
+  long address;          /* the sandbox's end, an odd IPv4 address; the host's end is the one before it */
   long uid_base;
   long memory_mib;
   long cpu_millis;
@@ -92,6 +94,11 @@ void image_wait_released(int dirfd);
 /* root.c */
 void layers_open(struct spec *spec, int userns);
 void root_enter(const struct spec *spec, int disk_mount);
+
+/* network.c */
+void network_attach(const struct spec *spec, pid_t pid);
+void network_detach(const char *name);
+void network_configure(const struct spec *spec);
 
 /* confine.c */
 void confine(void);

@@ -1,13 +1,11 @@
 #include "common.h"
 
-#include <linux/if.h>
 #include <linux/mount.h>
 #include <linux/sched.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/file.h>
-#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/sysmacros.h>
@@ -111,11 +109,7 @@ static void map_mount(int mount, int userns) {
     fail("the kernel cannot map the ids of an ext4 mount");
 }
 
-static void bring_up_loopback(void) {
-  int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  struct ifreq request = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
-  if (fd < 0 || ioctl(fd, SIOCSIFFLAGS, &request) < 0) fail("cannot bring up the loopback interface");
-  close(fd);
+static void allow_in_own_network(void) {
   /* Instead of CAP_NET_RAW and of privileged ports: both mean this sandbox's network alone. */
   write_path("/proc/sys/net/ipv4/ping_group_range", "0 65535");
   write_path("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
@@ -177,7 +171,8 @@ __attribute__((noreturn)) static void run_first_process(struct spec *spec, struc
   umask(022);
   if (unshare(CLONE_NEWCGROUP) < 0) fail("cannot unshare the cgroup view");
   if (sethostname(spec->hostname, strlen(spec->hostname)) < 0) fail("cannot set the host name");
-  bring_up_loopback();
+  network_configure(spec);
+  allow_in_own_network();
   root_enter(spec, with->disk);
   int null = open("/dev/null", O_RDWR | O_CLOEXEC);
   if (null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(with->log, 2) < 0) fail("cannot set standard streams");
@@ -246,6 +241,7 @@ int command_create(struct spec *spec) {
   record(dir, child);
   map_ids(child, spec->uid_base);
   cgroup_enter(spec, child);
+  if (spec->interface) network_attach(spec, child);
   char path[64];
   snprintf(path, sizeof path, "/proc/%d/ns/user", child);
   int userns = open_or_fail(AT_FDCWD, path, O_RDONLY);

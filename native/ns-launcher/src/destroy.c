@@ -44,6 +44,7 @@ int command_destroy(const struct spec *spec) {
   } else if (errno != ENOENT) {
     fail("cannot open %s", spec->dir);
   }
+  if (spec->interface) network_detach(spec->interface);
   if (cgroup_remove(spec->cgroup_parent, spec->name) < 0) die(EXIT_FAILED, "a cgroup of %s is still in use", spec->name);
   if (dir < 0) return 0;
   image_wait_released(dir);

@@ -54,7 +54,8 @@ static void parse(int argc, char **argv, struct spec *spec) {
                {"disk-template", &spec->disk_template},
                {"spool-template", &spec->spool_template},
                {"cgroup-parent", &spec->cgroup_parent},
-               {"resolver", &spec->resolver}};
+               {"resolver", &spec->resolver},
+               {"interface", &spec->interface}};
   const struct {
     const char *name;
     long *into;
@@ -62,7 +63,8 @@ static void parse(int argc, char **argv, struct spec *spec) {
   } numbers[] = {{"uid-base", &spec->uid_base, 65536, 4294901760},
                  {"memory-mib", &spec->memory_mib, 16, 1 << 24},
                  {"cpu-millis", &spec->cpu_millis, 10, 1 << 20},
-                 {"pids", &spec->pids, 4, 1 << 22}};
+                 {"pids", &spec->pids, 4, 1 << 22},
+                 {"address", &spec->address, 1, 4294967295}};
   for (int i = 2; i < argc; i++) {
     bool known = false;
     const char *value;
@@ -104,6 +106,8 @@ int main(int argc, char **argv) {
   if (!spec.dir || spec.dir[0] != '/') die(EXIT_USAGE, "--dir must be an absolute path");
   if (!plain_name(spec.name) || !plain_name(spec.cgroup_parent))
     die(EXIT_USAGE, "--name and --cgroup-parent take lower-case letters, digits and hyphens");
+  if (spec.interface && (!plain_name(spec.interface) || strlen(spec.interface) > 15))
+    die(EXIT_USAGE, "--interface takes a short name");
   if (geteuid() != 0) die(EXIT_REFUSED, "namespaces with mapped ids need root");
   if (!strcmp(command, "destroy")) return command_destroy(&spec);
   if (!plain_name(spec.hostname)) die(EXIT_USAGE, "--hostname takes lower-case letters, digits and hyphens");
@@ -111,6 +115,7 @@ int main(int argc, char **argv) {
     die(EXIT_USAGE, "--supervisor, --epoch, --instance, --disk-template and --spool-template are required");
   if (!spec.uid_base || !spec.memory_mib || !spec.cpu_millis || !spec.pids)
     die(EXIT_USAGE, "--uid-base, --memory-mib, --cpu-millis and --pids are required");
+  if (spec.interface && spec.address % 2 == 0) die(EXIT_USAGE, "--address takes an odd number");
   if (!spec.tree_count || strcmp(spec.trees[0].target, "/")) die(EXIT_USAGE, "the first --tree is the root");
   return command_create(&spec);
 }

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
 import {
   type CallOptions,
+  type Capability,
   type DriverCapabilities,
   DriverRefused,
   DriverUnavailable,
@@ -20,8 +21,9 @@ import {
 } from '@vmux/runner-kit';
 import { directoryBase, makeHostBase, type NsBase, removeUnusedBases } from './ns-base';
 import { NsFreezer, needFreezer } from './ns-cgroup';
+import { ensureFirewall, interfaceArgument, networkArguments, resolverText } from './ns-egress';
 import { runProgram } from './ns-launcher';
-import { checkSpec, createArguments } from './ns-spec';
+import { checkSpec, createArguments, NO_RESOLVER } from './ns-spec';
 import {
   bootId,
   cgroupNameOf,
@@ -46,6 +48,10 @@ export interface NsDriverOptions {
   /** Room for output that is not acknowledged yet, for each sandbox. */
   readonly spoolMiB?: number;
   readonly cgroupParent?: string;
+  /** Whether sandboxes may be given the public internet; changes the host's firewall. Off by default. */
+  readonly egress?: boolean;
+  /** Name servers for sandboxes with egress where the host's own are private. */
+  readonly resolvers?: readonly string[];
 }
 
 interface Prepared {
@@ -64,7 +70,9 @@ export class NsDriver implements SandboxDriver {
   #supervisor: { readonly version: string; readonly path: Promise<string> } | undefined;
 
   constructor(options: NsDriverOptions) {
-    this.#options = { images: {}, spoolMiB: 2048, cgroupParent: 'vmux', ...options };
+    const resolvers = ['1.1.1.1', '9.9.9.9'];
+    const defaults = { images: {}, spoolMiB: 2048, cgroupParent: 'vmux', egress: false, resolvers };
+    this.#options = { ...defaults, ...options };
   }
 
   /** Found by creating a sandbox, not by looking for what one would need. */
@@ -77,7 +85,7 @@ export class NsDriver implements SandboxDriver {
   }
 
   async create(spec: SandboxSpec, { signal }: CallOptions = {}): Promise<void> {
-    checkSpec(spec, this.#options.images);
+    checkSpec(spec, this.#options);
     const { store } = await this.#prepare();
     const key = keyOf(spec.id);
     await this.#alone(key, async () => {
@@ -88,14 +96,16 @@ export class NsDriver implements SandboxDriver {
         this.#supervisorCopy(store),
       ]);
       signal?.throwIfAborted();
-      const { id, limits } = spec;
+      const { id, limits, egress } = spec;
       const { generation } = base;
-      const made = { version: 1, id, limits, generation, createdAtMs: Date.now() } as const;
+      const createdAtMs = Date.now();
+      const made = { version: 1, id, limits, generation, egress, createdAtMs } as const;
       const state = await store.add(key, made);
       try {
         const { cgroupParent } = this.#options;
         const files = { dir: store.directoryOf(key), disk, spool, supervisor };
-        const args = createArguments(state, base, files, cgroupParent);
+        const network = await this.#networkOf(spec, state.slot);
+        const args = createArguments(state, base, files, cgroupParent, network);
         await runProgram(this.#options.launcherPath, args, signal);
         await this.#greet(id, signal);
       } catch (fault) {
@@ -214,6 +224,13 @@ export class NsDriver implements SandboxDriver {
     return this.#supervisor.path;
   }
 
+  /** The firewall stands before the sandbox does: without it there is none. */
+  async #networkOf({ egress }: SandboxSpec, slot: number) {
+    if (!egress) return { resolver: NO_RESOLVER, args: [] };
+    await ensureFirewall();
+    return { resolver: await resolverText(this.#options.resolvers), args: networkArguments(slot) };
+  }
+
   async #baseOf(image: string | null): Promise<NsBase> {
     const directory = image === null ? undefined : this.#options.images[image];
     if (directory !== undefined) return directoryBase(directory);
@@ -284,7 +301,8 @@ export class NsDriver implements SandboxDriver {
     const dir = store.directoryOf(key);
     const { launcherPath, cgroupParent } = this.#options;
     const names = [`--name=${cgroupNameOf(key)}`, `--cgroup-parent=${cgroupParent}`];
-    await runProgram(launcherPath, ['destroy', `--dir=${dir}`, ...names]);
+    const network = state?.egress ? [interfaceArgument(state.slot)] : [];
+    await runProgram(launcherPath, ['destroy', `--dir=${dir}`, ...names, ...network]);
     if (state) await store.freeSlot(state.slot);
   }
 
@@ -318,13 +336,32 @@ export class NsDriver implements SandboxDriver {
       return { available: false, reason: fault.message, offered: [], missing };
     }
     const { freezer } = await this.#prepare();
-    const noFreezer = { suspend: 'this machine has no cgroup freezer' };
+    const noEgress = this.#options.egress ? await whyNot(ensureFirewall) : missing.egress;
+    const noSuspend = freezer ? undefined : 'this machine has no cgroup freezer';
+    const optional: [Capability, string | undefined][] = [
+      ['suspend', noSuspend],
+      ['egress', noEgress],
+    ];
+    const { egress: _, ...never } = missing;
     return {
       available: true,
       reason: null,
-      offered: [...(freezer ? (['suspend'] as const) : []), 'pty', 'previews', 'diskLimit'],
-      missing: { ...missing, ...(freezer ? {} : noFreezer) },
+      offered: ['pty', 'previews', ...optional.flatMap(([name, why]) => (why ? [] : [name]))],
+      missing: {
+        ...never,
+        ...Object.fromEntries(optional.filter(([, why]) => why !== undefined)),
+      },
     };
+  }
+}
+
+async function whyNot(attempt: () => Promise<void>): Promise<string | undefined> {
+  try {
+    await attempt();
+    return undefined;
+  } catch (fault) {
+    if (fault instanceof SandboxError) return fault.message;
+    throw fault;
   }
 }
 
@@ -333,5 +370,5 @@ const missing = {
   checkpoint: 'the ns driver takes no native checkpoints yet',
   memorySnapshot: 'the ns driver takes no memory snapshots',
   fork: 'the ns driver takes no native checkpoints yet',
-  egress: 'ns sandboxes have a loopback interface and no other network yet',
+  egress: 'egress is not switched on for this runner',
 } as const;

@@ -3,7 +3,10 @@ import type { NsBase } from './ns-base';
 import { cgroupNameOf, checkId, keyOf, type NsState, uidBaseOf } from './ns-store';
 
 /** Refuses what the launcher would refuse, and what this driver does not offer, before anything is made. */
-export function checkSpec(spec: SandboxSpec, images: Readonly<Record<string, string>>): void {
+export function checkSpec(
+  spec: SandboxSpec,
+  offered: { readonly images: Readonly<Record<string, string>>; readonly egress: boolean },
+): void {
   checkId(spec.id);
   const { cpus, memoryMiB, diskMiB, pids } = spec.limits;
   const whole = (value: number, least: number, most: number, name: string) => {
@@ -15,24 +18,25 @@ export function checkSpec(spec: SandboxSpec, images: Readonly<Record<string, str
   whole(memoryMiB, 16, 1 << 24, 'memoryMiB');
   whole(diskMiB, 16, 1 << 24, 'diskMiB');
   whole(pids, 4, 1 << 22, 'pids');
-  if (spec.egress)
+  if (spec.egress && !offered.egress)
     throw new DriverRefused(
       'unsupported',
-      'ns sandboxes have no network besides loopback: ask for a sandbox without egress',
+      'this runner gives its ns sandboxes no network: ask for a sandbox without egress',
     );
   if (spec.gpu !== null) throw new DriverRefused('unsupported', 'ns sandboxes see no GPU');
-  if (spec.image !== null && !Object.hasOwn(images, spec.image))
+  if (spec.image !== null && !Object.hasOwn(offered.images, spec.image))
     throw new DriverRefused('unsupported', `there is no image named ${spec.image}`);
 }
 
 /** No name resolves without a network, and it does so at once. */
-const RESOLVER = 'nameserver 127.0.0.1\noptions timeout:1 attempts:1\n';
+export const NO_RESOLVER = 'nameserver 127.0.0.1\noptions timeout:1 attempts:1\n';
 
 export function createArguments(
   state: NsState,
   base: NsBase,
   files: { dir: string; disk: string; spool: string; supervisor: string },
   cgroupParent: string,
+  network: { readonly resolver: string; readonly args: readonly string[] },
 ): string[] {
   const { id, limits } = state;
   return [
@@ -46,7 +50,8 @@ export function createArguments(
     `--supervisor=${files.supervisor}`,
     `--disk-template=${files.disk}`,
     `--spool-template=${files.spool}`,
-    `--resolver=${RESOLVER}`,
+    `--resolver=${network.resolver}`,
+    ...network.args,
     `--uid-base=${uidBaseOf(state.slot)}`,
     `--memory-mib=${limits.memoryMiB}`,
     `--cpu-millis=${Math.max(10, Math.round(limits.cpus * 1000))}`,

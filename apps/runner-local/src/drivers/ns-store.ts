@@ -10,6 +10,7 @@ export interface NsState {
   readonly limits: SandboxLimits;
   readonly slot: number;
   readonly generation: string | null;
+  readonly egress: boolean;
   readonly createdAtMs: number;
 }
 

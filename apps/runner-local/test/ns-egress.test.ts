@@ -1,0 +1,75 @@
+import { execFile } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { describeUnless, projectRoot, releaseAll } from '@vmux/testing';
+import { isRoot, nsOptions } from './ns-target';
+
+const programs = ['ip', 'iptables', 'ip6tables', 'iptables-restore', 'unshare', 'nsenter'];
+const missing = programs.filter(
+  (name) => !['/usr/sbin', '/sbin', '/usr/bin', '/bin'].some((at) => existsSync(join(at, name))),
+);
+const reason = isRoot ? `missing: ${missing.join(', ')}` : 'needs root on Linux';
+
+afterAll(releaseAll);
+
+describeUnless(isRoot && missing.length === 0, reason)('an ns sandbox with egress', () => {
+  let found: {
+    capabilities: { offered: string[] };
+    reached: Record<string, string>;
+    v6: string;
+    resolver: string;
+    links: number[];
+  };
+
+  beforeAll(async () => {
+    const program = join(projectRoot(), 'dist/apps/runner-local/test/ns-egress-host.js');
+    const args = ['-n', process.execPath, program, JSON.stringify(nsOptions())];
+    const { stdout } = await promisify(execFile)('unshare', args, { timeout: 100_000 });
+    found = JSON.parse(stdout);
+  }, 120_000);
+
+  it('is offered', () => {
+    expect(found.capabilities.offered).toContain('egress');
+  });
+
+  it('reaches the public internet and itself', () => {
+    expect(found.reached).toMatchObject({
+      '203.0.113.2': 'internet',
+      '8.8.4.4': 'internet',
+      itself: 'two',
+    });
+  });
+
+  it.each([
+    '10.9.9.9',
+    '172.20.1.1',
+    '192.168.7.7',
+    '169.254.169.254',
+    '100.100.1.1',
+    'the host by its public address',
+    'the host by its end of the pair',
+    'the host by loopback',
+    'another sandbox',
+  ])('does not reach %s', (what) => {
+    expect(found.reached[what]).toBe('refused');
+  });
+
+  it('is not reached from outside', () => {
+    expect(found.reached['a sandbox from the internet']).toBe('refused');
+  });
+
+  it('has no IPv6 and a name server that it can reach', () => {
+    expect(found.v6).toBe('0');
+    expect(found.resolver).toMatch(/^(nameserver \d+\.\d+\.\d+\.\d+\n)+$/);
+    expect(found.resolver).not.toMatch(/nameserver (10|127|192\.168)\./);
+  });
+
+  it('takes its interface with it when it ends', () => {
+    expect(found.links).toEqual([2, 0]);
+  });
+
+  it('is something else than a sandbox without egress, which reaches nothing', () => {
+    expect(found.reached['the internet from a sandbox without egress']).toBe('refused');
+  });
+});
