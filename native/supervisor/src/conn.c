@@ -17,6 +17,7 @@ enum {
   READ_AT_ONCE = 64 << 10,
   BUCKETS = 4096,
   HELLO_WITHIN_MS = 10000,
+  CLOSE_WITHIN_MS = 1000,
 };
 
 static struct conn conns[MAX_CONNS];
@@ -109,11 +110,14 @@ void answer_error(struct conn *c, uint32_t id, uint16_t code, int error, uint64_
   frame_end(&c->out);
 }
 
+static void close_now(struct timer *t) { conn_close(container_of(t, struct conn, hello_timer)); }
+
 void conn_fail(struct conn *c, uint16_t code, const char *message) {
   if (c->closing) return;
   while (!list_empty(&c->reqs)) req_close(container_of(c->reqs.next, struct req, in_conn));
   answer_error(c, 0, code, 0, 0, message);
   c->closing = true;
+  timer_set(&c->hello_timer, CLOSE_WITHIN_MS, close_now);
   conn_pending(c);
 }
 
@@ -168,7 +172,10 @@ static void conn_flush(struct conn *c) {
   }
   bool unsent = c->out.end > c->out.start;
   if (c->closing && !unsent) {
-    conn_close(c);
+    // What the client still sends is read and dropped until it has seen our last words: closing on
+    // unread bytes would reset the connection under them.
+    shutdown(c->source.fd, SHUT_WR);
+    loop_set(&c->source, EPOLLIN);
     return;
   }
   bool readable = !c->closing && buffer_room(&c->out) >= ANSWER_ROOM;
@@ -232,8 +239,8 @@ static void on_conn(struct source *s, uint32_t events) {
     conn_pending(c);
   }
   if (c->closing) {
-    // Only our last words are still to be sent; a peer that is gone will not read them.
-    if (events & (EPOLLHUP | EPOLLERR)) conn_close(c);
+    ssize_t n = read(s->fd, c->in, READ_AT_ONCE);
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) conn_close(c);
     return;
   }
   size_t room = IN_SIZE - c->in_len;

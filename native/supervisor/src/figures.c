@@ -45,7 +45,8 @@ static bool cgroup_path(const char *controller, char *into, size_t size) {
 
 static bool cgroup_text(const char *controller, const char *file, char *text, size_t size) {
   char own[1024], path[2048];
-  if (!cgroup_path(controller, own, sizeof own)) return false;
+  // At the root and no container: those are the machine's figures, not the sandbox's.
+  if (!cgroup_path(controller, own, sizeof own) || (!*own && !settings.pid1)) return false;
   snprintf(path, sizeof path, "/sys/fs/cgroup%s%s%s/%s", *controller ? "/" : "", controller, own, file);
   if (read_small_file(path, text, size) > 0) return true;
   // Inside a container the tree is often mounted at the sandbox's own group.

@@ -85,6 +85,12 @@ static void tidy_descriptors(void) {
     if (fcntl(i, F_GETFD) >= 0) fcntl(i, F_SETFD, FD_CLOEXEC);
 }
 
+// Nothing is read from the environment, and the workload may be able to look at it.
+static void wipe_environment(void) {
+  for (char **e = environ; e && *e; e++) memset(*e, 0, strlen(*e));
+  clearenv();
+}
+
 static int open_listener(const char *path) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   if (strlen(path) >= sizeof address.sun_path) die(2, "the socket's path is too long");
@@ -148,6 +154,7 @@ static int run(int argc, char **argv) {
   struct arguments a;
   read_arguments(argc, argv, &a);
   tidy_descriptors();
+  wipe_environment();
   settings.pid1 = getpid() == 1;
   settings.started_us = now_us();
   if (prctl(PR_SET_DUMPABLE, 0) < 0) die(4, "cannot become undumpable: %s", strerror(errno));

@@ -42,7 +42,7 @@ static void seen(uint16_t number, uint8_t family, bool beyond_loopback) {
       p->seen_beyond |= beyond_loopback;
       return;
     }
-    if (!free_place && (!p->used || (!p->open && told_to_all(p)))) free_place = p;
+    if (!free_place && (!p->used || (!p->open && !p->seen_families && told_to_all(p)))) free_place = p;
   }
   if (free_place)
     *free_place = (struct port){.number = number, .used = true, .seen_families = family, .seen_beyond = beyond_loopback};

@@ -17,6 +17,8 @@ struct job {
   uint16_t excluded_count;
 };
 
+// Forks; the stream is then connected to the process. Zero or an errno.
+int worker_start(struct stream *, const struct job *);
 // Each ends the process with its verdict.
 void finish(uint64_t value) __attribute__((noreturn));
 void give_up(uint16_t code, int error, const char *what) __attribute__((noreturn));
