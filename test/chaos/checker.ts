@@ -1,0 +1,272 @@
+import type { EventStore, RecordedEvent } from '@vmux/event-store';
+import { EVENT_RELAY_STREAM, logStream, sessionStream } from '@vmux/events';
+import { connect } from 'nats';
+import type { Cast } from './cast';
+import type { PatientClient } from './client';
+import type { Faults } from './nemesis';
+import type { Operation, Script } from './workload';
+
+export interface Violation {
+  readonly law: string;
+  readonly what: string;
+  /** The shortest history that shows it. */
+  readonly history?: readonly string[];
+}
+
+interface ExecFacts {
+  readonly id: string;
+  readonly status: string;
+  readonly exit: { readonly kind: string; readonly code?: number; readonly reason?: string } | null;
+  readonly sizes: { readonly stdout: number; readonly pty: number };
+}
+
+/** Judges what clients saw by what the history, the sandboxes and the copies say. */
+export class Checker {
+  readonly violations: Violation[] = [];
+
+  constructor(
+    private readonly cast: Cast,
+    private readonly client: PatientClient,
+    private readonly script: Script,
+    private readonly faults: Faults,
+    private readonly store: EventStore,
+  ) {}
+
+  /** Resolves when every exec has an outcome; says how long that took. */
+  async settled(timeoutMs: number): Promise<number> {
+    const began = Date.now();
+    for (;;) {
+      const open = await this.openExecs();
+      if (open.length === 0) return Date.now() - began;
+      if (Date.now() - began > timeoutMs) {
+        for (const each of open) this.add('7 converges', `not settled: ${each}`);
+        return Date.now() - began;
+      }
+      await new Promise((next) => setTimeout(next, 100));
+    }
+  }
+
+  async check(): Promise<void> {
+    for (const session of this.script.sessions) {
+      const marks = await this.marksOf(session);
+      for (const operation of this.script.operations.filter((each) => each.session === session)) {
+        await this.checkOperation(operation, marks);
+      }
+      await this.checkRevisions(session);
+    }
+    for (const { operation, bytes, finished } of this.script.followers) {
+      if (!finished) this.add('4 exact bytes', `a follower of ${operation.execId} never ended`);
+      const log = await this.logOf(operation);
+      if (!log.equals(bytes)) {
+        this.add(
+          '4 exact bytes',
+          `a follower of ${operation.execId} saw ${bytes.length} bytes that are not the log's ${log.length}`,
+        );
+      }
+    }
+    await this.checkLists();
+    await this.checkRelay();
+  }
+
+  private async openExecs(): Promise<string[]> {
+    const open: string[] = [];
+    for (const operation of this.script.operations) {
+      const exec = operation.execId && (await this.execOf(operation));
+      if (exec && exec.exit === null)
+        open.push(`${operation.kind} ${operation.session}/${exec.id} is ${exec.status}`);
+    }
+    return open;
+  }
+
+  private async checkOperation(
+    operation: Operation,
+    marks: ReadonlyMap<string, number> | null,
+  ): Promise<void> {
+    const { answers, execId, session, kind } = operation;
+    if (new Set(answers).size > 1)
+      this.add('3 once', `one key, several execs: ${answers.join(', ')}`);
+    if (!execId) return;
+    const exec = await this.execOf(operation);
+    if (!exec)
+      return this.add(
+        '2 acknowledged means durable',
+        `${session}/${execId} was acknowledged and is gone`,
+      );
+    const times = marks?.get(operation.mark) ?? 0;
+    if (times > 1)
+      await this.addWithHistory('3 once', `${session}/${execId} ran ${times} times`, session);
+    const unknown = exec.exit?.kind === 'unknown';
+    if (unknown && !this.faults.struck.has(session)) {
+      await this.addWithHistory(
+        '5 no invented outcomes',
+        `${session}/${execId} is unknown (${exec.exit?.reason}) though its sandbox was left alone`,
+        session,
+      );
+    }
+    if (kind === 'cancel') {
+      const expected = ['signalled', 'not_started', 'unknown'];
+      if (operation.cancelled && exec.exit && !expected.includes(exec.exit.kind)) {
+        this.add(
+          '5 no invented outcomes',
+          `cancelled ${execId} ended as ${JSON.stringify(exec.exit)}`,
+        );
+      }
+      return;
+    }
+    const succeeded = exec.exit?.kind === 'exited' && exec.exit.code === 0;
+    if (!succeeded && !unknown && exec.exit?.kind !== 'not_started') {
+      this.add(
+        '5 no invented outcomes',
+        `${session}/${execId} ended as ${JSON.stringify(exec.exit)}`,
+      );
+    }
+    if (succeeded && marks && !this.faults.struck.has(session) && times !== 1) {
+      this.add('5 no invented outcomes', `${session}/${execId} succeeded and left ${times} marks`);
+    }
+    if (operation.expected) await this.checkBytes(operation, operation.expected, succeeded);
+  }
+
+  private async checkBytes(
+    operation: Operation,
+    expected: Buffer,
+    succeeded: boolean,
+  ): Promise<void> {
+    const log = await this.logOf(operation);
+    const { execId } = operation;
+    if (succeeded && !log.equals(expected)) {
+      this.add(
+        '4 exact bytes',
+        `${execId} wrote ${expected.length} bytes, its log has ${log.length} others`,
+      );
+    }
+    if (!succeeded && !expected.subarray(0, log.length).equals(log)) {
+      this.add('4 exact bytes', `the log of ${execId} is not the beginning of what it wrote`);
+    }
+  }
+
+  private async execOf({ session, execId }: Operation): Promise<ExecFacts | null> {
+    const answer = await this.client.call('GET', `/v1/sessions/${session}/execs/${execId}`);
+    return answer.status === 200 ? answer.json : null;
+  }
+
+  private async logOf({ session, execId, kind }: Operation): Promise<Buffer> {
+    const stream = kind === 'terminal' ? 'pty' : 'stdout';
+    const { bytes, complete, status } = await this.client.read(
+      `/v1/sessions/${session}/logs?exec=${execId}&stream=${stream}`,
+    );
+    if (!complete) this.add('4 exact bytes', `the log of ${execId} cannot be read (${status})`);
+    return bytes;
+  }
+
+  /** How often each exec ran, as the sandbox tells it; null where the sandbox was killed and its files are gone. */
+  private async marksOf(session: string): Promise<ReadonlyMap<string, number> | null> {
+    const answer = await this.client.call('POST', `/v1/sessions/${session}/execs?wait=30s`, {
+      command: 'cat /workspace/marks',
+    });
+    if (answer.json?.exit?.kind !== 'exited' || answer.json.exit.code !== 0) return null;
+    const { bytes } = await this.client.read(
+      `/v1/sessions/${session}/logs?exec=${answer.json.id}&stream=stdout`,
+    );
+    const marks = new Map<string, number>();
+    for (const mark of bytes.toString().trim().split('\n'))
+      marks.set(mark, (marks.get(mark) ?? 0) + 1);
+    return marks;
+  }
+
+  private async checkRevisions(session: string): Promise<void> {
+    for (const stream of [sessionStream(session), logStream(session)]) {
+      let expected = 0;
+      for await (const { revision } of this.eventsOf(stream)) {
+        if (revision !== expected)
+          this.add('1 the history', `${stream} goes from ${expected - 1} to ${revision}`);
+        expected = revision + 1;
+      }
+    }
+  }
+
+  /** Lists are eventual: they are given a moment to be what the histories say. */
+  private async checkLists(): Promise<void> {
+    for (const session of this.script.sessions) {
+      const { json: read } = await this.client.call('GET', `/v1/sessions/${session}`);
+      const path = `/v1/sessions?limit=100&after=${read.position}`;
+      const { json: listed } = await this.client.call('GET', path);
+      const row = listed.sessions?.find((each: { id: string }) => each.id === session);
+      if (row?.status !== read.status) {
+        this.add('1 the history', `${session} is ${read.status} and listed as ${row?.status}`);
+      }
+    }
+  }
+
+  /** The copy has every event, once each by position, in the order of the store. */
+  private async checkRelay(): Promise<void> {
+    const truth: string[] = [];
+    for (const session of this.script.sessions) {
+      for await (const event of this.eventsOf(sessionStream(session)))
+        truth.push(`${event.position} ${event.type}`);
+    }
+    truth.sort((one, other) =>
+      BigInt(one.split(' ')[0] ?? 0) < BigInt(other.split(' ')[0] ?? 0) ? -1 : 1,
+    );
+    const deadline = Date.now() + 10_000;
+    for (;;) {
+      const copied = await this.copiedEvents();
+      const inOrder = copied.every(
+        (each, at) =>
+          at === 0 || BigInt(each.split(' ')[0] ?? 0) > BigInt(copied[at - 1]?.split(' ')[0] ?? 0),
+      );
+      const missing = truth.filter((each) => !copied.includes(each));
+      if (missing.length === 0 && inOrder) return;
+      if (Date.now() < deadline) {
+        await new Promise((next) => setTimeout(next, 200));
+        continue;
+      }
+      if (!inOrder) this.add('relay', 'the copy is not in the order of the store');
+      if (missing.length > 0)
+        this.add(
+          'relay',
+          `the copy lacks ${missing.length} of ${truth.length} events, first ${missing[0]}`,
+        );
+      return;
+    }
+  }
+
+  private async copiedEvents(): Promise<string[]> {
+    const connection = await connect({ servers: this.cast.natsUrl, ...this.cast.natsLogin });
+    try {
+      const seen = new Map<string, string>();
+      const consumer = await connection.jetstream().consumers.get(EVENT_RELAY_STREAM);
+      for (let got = -1; got !== 0; ) {
+        got = 0;
+        for await (const message of await consumer.fetch({ max_messages: 500, expires: 1_000 })) {
+          got += 1;
+          const position = message.headers?.get('Vmux-Position') ?? '';
+          seen.set(position, `${position} ${message.subject.split('.').at(-1)}`);
+        }
+      }
+      return [...seen.values()];
+    } finally {
+      await connection.close();
+    }
+  }
+
+  private async *eventsOf(stream: string): AsyncGenerator<RecordedEvent> {
+    try {
+      yield* this.store.read(stream);
+    } catch (fault) {
+      // A session that wrote nothing has no log.
+      if (!(fault instanceof Error && fault.name === 'StreamNotFound')) throw fault;
+    }
+  }
+
+  private async addWithHistory(law: string, what: string, session: string): Promise<void> {
+    const history: string[] = [];
+    for await (const { revision, type, data } of this.eventsOf(sessionStream(session))) {
+      history.push(`${revision} ${type} ${JSON.stringify(data).slice(0, 200)}`);
+    }
+    this.violations.push({ law, what, history: history.slice(-40) });
+  }
+
+  private add(law: string, what: string): void {
+    this.violations.push({ law, what });
+  }
+}

@@ -1,0 +1,101 @@
+import { request } from 'node:http';
+import type { SeededRandom } from '@vmux/testing';
+
+export interface Answer {
+  readonly status: number;
+  // biome-ignore lint/suspicious/noExplicitAny: the checker judges what an answer holds
+  readonly json: any;
+}
+
+/** A client that does what the documentation says: repeats with the same key until it is answered. */
+export class PatientClient {
+  requests = 0;
+  failures = 0;
+  /** What is being asked, and the last answer that was none. */
+  readonly pending = new Map<number, string>();
+  private asked = 0;
+
+  constructor(
+    private readonly gateways: readonly string[],
+    private readonly key: string,
+    private readonly random: SeededRandom,
+  ) {}
+
+  /** The first answer that is one: nothing below 500, whatever gateway gave it. */
+  async call(method: string, path: string, body?: unknown, key?: string): Promise<Answer> {
+    const number = this.asked++;
+    for (let pauseMs = 50; ; pauseMs = Math.min(pauseMs * 2, 1_000)) {
+      try {
+        const answer = await this.once(method, path, body, key);
+        this.pending.set(
+          number,
+          `${method} ${path}: ${answer.status} ${JSON.stringify(answer.json)}`,
+        );
+        if (answer.status < 500 && answer.status !== 429) {
+          this.pending.delete(number);
+          return answer;
+        }
+      } catch (fault) {
+        if (!isConnectionFault(fault)) throw fault;
+        this.pending.set(number, `${method} ${path}: ${fault}`);
+      }
+      this.failures += 1;
+      await new Promise((done) => setTimeout(done, pauseMs));
+    }
+  }
+
+  async once(method: string, path: string, body?: unknown, key?: string): Promise<Answer> {
+    this.requests += 1;
+    const response = await fetch(`${this.random.pick(this.gateways)}${path}`, {
+      method,
+      headers: {
+        authorization: `Bearer ${this.key}`,
+        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+        ...(key === undefined ? {} : { 'idempotency-key': key }),
+      },
+      body: body === undefined ? undefined : JSON.stringify(body),
+      signal: AbortSignal.timeout(20_000),
+    });
+    const text = await response.text();
+    return { status: response.status, json: text.startsWith('{') ? JSON.parse(text) : text };
+  }
+
+  /** Raw bytes from an offset; `complete` says that the answer came to its own end. */
+  read(
+    path: string,
+    maxBytes = Number.POSITIVE_INFINITY,
+  ): Promise<{ bytes: Buffer; complete: boolean; status: number }> {
+    this.requests += 1;
+    return new Promise((resolve) => {
+      const pieces: Buffer[] = [];
+      let size = 0;
+      const done = (complete: boolean, status: number) =>
+        resolve({ bytes: Buffer.concat(pieces), complete, status });
+      const call = request(
+        `${this.random.pick(this.gateways)}${path}`,
+        { headers: { authorization: `Bearer ${this.key}` } },
+        (response) => {
+          const status = response.statusCode ?? 0;
+          response.on('data', (piece: Buffer) => {
+            pieces.push(piece);
+            size += piece.length;
+            if (size < maxBytes) return;
+            response.destroy();
+            done(false, status);
+          });
+          response.on('end', () => done(response.complete && status === 200, status));
+          response.on('error', () => done(false, status));
+        },
+      );
+      // A frozen gateway says nothing at all.
+      call.setTimeout(8_000, () => call.destroy());
+      call.on('error', () => done(false, 0));
+      call.on('close', () => done(false, 0));
+      call.end();
+    });
+  }
+}
+
+const isConnectionFault = (fault: unknown): boolean =>
+  fault instanceof TypeError ||
+  (fault instanceof Error && ['TimeoutError', 'AbortError', 'SyntaxError'].includes(fault.name));
