@@ -1,4 +1,3 @@
-import { once } from 'node:events';
 import type { FastifyReply } from 'fastify';
 
 const STALLED_AFTER_MS = 300_000;
@@ -42,19 +41,28 @@ export class Outgoing {
     const { raw } = this.reply;
     if (this.signal.aborted || raw.destroyed) return;
     if (raw.write(data)) return;
-    const stalled = AbortSignal.timeout(STALLED_AFTER_MS);
-    try {
-      await once(raw, 'drain', { signal: AbortSignal.any([this.signal, stalled]) });
-    } catch {
-      raw.destroy();
-      this.gone.abort();
-    }
+    await this.drained();
   }
 
   /** For what may be lost, such as keep-alives: not written while the reader is behind. */
   writeIfIdle(data: string): void {
     const { raw } = this.reply;
     if (!this.signal.aborted && !raw.destroyed && !raw.writableNeedDrain) raw.write(data);
+  }
+
+  private drained(): Promise<void> {
+    const { raw } = this.reply;
+    return new Promise((resolve) => {
+      const done = () => {
+        clearTimeout(timer);
+        raw.off('drain', done);
+        this.signal.removeEventListener('abort', done);
+        resolve();
+      };
+      const timer = setTimeout(() => raw.destroy(), STALLED_AFTER_MS);
+      raw.once('drain', done);
+      this.signal.addEventListener('abort', done);
+    });
   }
 
   end(trailers?: Readonly<Record<string, string>>): void {

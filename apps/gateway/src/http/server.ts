@@ -19,6 +19,7 @@ export function httpAdapter({ limits }: Config): FastifyAdapter {
     requestTimeout: REQUEST_TIMEOUT_MS,
     routerOptions: { maxParamLength: 128 },
     forceCloseConnections: true,
+    exposeHeadRoutes: false,
     trustProxy: false,
     clientErrorHandler: (fault, socket) => answerUnreadable(fault, socket),
     frameworkErrors: (_fault: unknown, request: FastifyRequest, reply: FastifyReply) => {
