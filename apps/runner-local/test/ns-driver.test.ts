@@ -10,7 +10,14 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { type SandboxId, type SandboxSpec, SupervisorClient } from '@vmux/runner-kit';
-import { describeUnless, releaseAll, skipUnless, temporaryDirectory, until } from '@vmux/testing';
+import {
+  describeUnless,
+  projectRoot,
+  releaseAll,
+  skipUnless,
+  temporaryDirectory,
+  until,
+} from '@vmux/testing';
 import { NsDriver } from '../src/drivers/ns-driver';
 import { keyOf } from '../src/drivers/ns-store';
 import { enter } from './escape-tools';
@@ -100,7 +107,7 @@ describeUnless(isRoot, 'namespaces with mapped ids need root on Linux')('the ns 
         for (const instance of ['a', 'b', 'c', 'd', 'e', 'f'])
           driver.create({ ...spec, id: { ...spec.id, instance } });
       });`;
-    const module = join(process.cwd(), 'dist/apps/runner-local/src/drivers/ns-driver.js');
+    const module = join(projectRoot(), 'dist/apps/runner-local/src/drivers/ns-driver.js');
     const args = ['-e', program, module, JSON.stringify(options), JSON.stringify(specOf('x'))];
     const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'] });
     await once(child.stdout, 'data');
@@ -122,6 +129,22 @@ describeUnless(isRoot, 'namespaces with mapped ids need root on Linux')('the ns 
     expect(readdirSync(join(options.dataDir, 'slots'))).toHaveLength(1);
     await next.destroy(idOf('again'));
   }, 60_000);
+
+  it('removes what a runner left that was killed while it looked whether it can make sandboxes', async () => {
+    const options = nsOptions();
+    const program =
+      'new (require(process.argv[1]).NsDriver)(JSON.parse(process.argv[2])).capabilities()';
+    const module = join(projectRoot(), 'dist/apps/runner-local/src/drivers/ns-driver.js');
+    const args = ['-e', program, module, JSON.stringify(options)];
+    const child = spawn(process.execPath, args, { stdio: ['ignore', 'inherit', 'inherit'] });
+    const sandboxes = join(options.dataDir, 's');
+    await until(() => existsSync(sandboxes) && readdirSync(sandboxes).length > 0, { everyMs: 1 });
+    child.kill('SIGKILL');
+    await once(child, 'exit');
+    expect(await new NsDriver(options).list()).toEqual([]);
+    expect(readdirSync(sandboxes)).toEqual([]);
+    expect(cgroupsOf(options.cgroupParent)).toEqual([]);
+  });
 
   it('does not take a process with a number used again for the sandbox', async () => {
     const options = nsOptions();

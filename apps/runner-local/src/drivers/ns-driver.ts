@@ -1,18 +1,15 @@
-import { randomBytes } from 'node:crypto';
-import { access, readFile, stat } from 'node:fs/promises';
+import { readFile, stat } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
 import {
   type CallOptions,
-  type Capability,
   type DriverCapabilities,
   DriverRefused,
   DriverUnavailable,
   type NativeCheckpoint,
   type Probe,
   type SandboxDriver,
-  SandboxError,
   SandboxGone,
   type SandboxId,
   type SandboxRecord,
@@ -20,6 +17,7 @@ import {
   SupervisorClient,
 } from '@vmux/runner-kit';
 import { directoryBase, makeHostBase, type NsBase, removeUnusedBases } from './ns-base';
+import { isTrial, NO_CHECKPOINTS, tryNs } from './ns-capabilities';
 import { NsFreezer, needFreezer } from './ns-cgroup';
 import { ensureFirewall, interfaceArgument, networkArguments, resolverText } from './ns-egress';
 import { runProgram } from './ns-launcher';
@@ -75,9 +73,15 @@ export class NsDriver implements SandboxDriver {
     this.#options = { ...defaults, ...options };
   }
 
-  /** Found by creating a sandbox, not by looking for what one would need. */
   capabilities({ signal }: CallOptions = {}): Promise<DriverCapabilities> {
-    this.#capabilities ??= this.#try(signal).catch((fault) => {
+    const { launcherPath, supervisorPath, egress } = this.#options;
+    const trial = {
+      driver: this,
+      programs: [launcherPath, supervisorPath],
+      egress,
+      hasFreezer: async () => (await this.#prepare()).freezer !== undefined,
+    };
+    this.#capabilities ??= tryNs(trial, signal).catch((fault) => {
       this.#capabilities = undefined;
       throw fault;
     });
@@ -125,7 +129,7 @@ export class NsDriver implements SandboxDriver {
   async list(_options: CallOptions = {}): Promise<readonly SandboxRecord[]> {
     const { store } = await this.#prepare();
     const records = await Promise.all((await store.keys()).map((key) => this.#record(key)));
-    return records.filter((record) => record !== undefined);
+    return records.filter((record) => record !== undefined).filter(({ id }) => !isTrial(id));
   }
 
   async probe(id: SandboxId, _options: CallOptions = {}): Promise<Probe> {
@@ -165,7 +169,7 @@ export class NsDriver implements SandboxDriver {
   }
 
   async checkpoint(_id: SandboxId, _options: CallOptions = {}): Promise<NativeCheckpoint> {
-    throw new DriverRefused('unsupported', missing.checkpoint);
+    throw new DriverRefused('unsupported', NO_CHECKPOINTS);
   }
 
   async restore(
@@ -173,7 +177,7 @@ export class NsDriver implements SandboxDriver {
     _from: NativeCheckpoint,
     _options: CallOptions = {},
   ): Promise<void> {
-    throw new DriverRefused('unsupported', missing.checkpoint);
+    throw new DriverRefused('unsupported', NO_CHECKPOINTS);
   }
 
   async destroy(id: SandboxId, _options: CallOptions = {}): Promise<void> {
@@ -200,7 +204,13 @@ export class NsDriver implements SandboxDriver {
     const store = await NsStore.open(dataDir);
     await store.sweep();
     const used = new Set<string>();
-    for (const key of await store.keys()) used.add((await store.read(key))?.generation ?? '');
+    for (const key of await store.keys()) {
+      const state = await store.read(key);
+      // Nobody asked for a trial, so nobody would ever destroy one that a killed driver left.
+      if (state && isTrial(state.id) && !(await isAlive(await store.ownerOf(state.slot))))
+        await this.#remove(key, store);
+      else used.add(state?.generation ?? '');
+    }
     const bases = join(dataDir, 'base');
     await removeUnusedBases(bases, async (generation) => {
       if (used.has(generation)) return true;
@@ -295,15 +305,15 @@ export class NsDriver implements SandboxDriver {
     }
   }
 
-  async #remove(key: string): Promise<void> {
-    const { store } = await this.#prepare();
-    const state = await store.read(key);
-    const dir = store.directoryOf(key);
+  async #remove(key: string, store?: NsStore): Promise<void> {
+    const from = store ?? (await this.#prepare()).store;
+    const state = await from.read(key);
     const { launcherPath, cgroupParent } = this.#options;
     const names = [`--name=${cgroupNameOf(key)}`, `--cgroup-parent=${cgroupParent}`];
     const network = state?.egress ? [interfaceArgument(state.slot)] : [];
-    await runProgram(launcherPath, ['destroy', `--dir=${dir}`, ...names, ...network]);
-    if (state) await store.freeSlot(state.slot);
+    const dir = `--dir=${from.directoryOf(key)}`;
+    await runProgram(launcherPath, ['destroy', dir, ...names, ...network]);
+    if (state) await from.freeSlot(state.slot);
   }
 
   /** One change at a time for each sandbox. */
@@ -317,58 +327,4 @@ export class NsDriver implements SandboxDriver {
       if (this.#busy.get(key) === mine) this.#busy.delete(key);
     }
   }
-
-  async #try(signal?: AbortSignal): Promise<DriverCapabilities> {
-    try {
-      if (process.platform !== 'linux') throw new DriverRefused('unsupported', 'needs Linux');
-      if (process.getuid?.() !== 0) throw new DriverRefused('unsupported', 'needs root');
-      for (const program of [this.#options.launcherPath, this.#options.supervisorPath])
-        await access(program).catch(() => {
-          throw new DriverRefused('unsupported', `${program} is missing: build it`);
-        });
-      const instance = `probe-${randomBytes(6).toString('hex')}`;
-      const id = { sessionId: 'probe-0000', epoch: 0, instance };
-      const limits = { cpus: 1, memoryMiB: 64, diskMiB: 64, pids: 32 };
-      await this.create({ id, limits, image: null, egress: false, gpu: null }, { signal });
-      await this.destroy(id);
-    } catch (fault) {
-      if (!(fault instanceof SandboxError) || fault.next === 'retry') throw fault;
-      return { available: false, reason: fault.message, offered: [], missing };
-    }
-    const { freezer } = await this.#prepare();
-    const noEgress = this.#options.egress ? await whyNot(ensureFirewall) : missing.egress;
-    const noSuspend = freezer ? undefined : 'this machine has no cgroup freezer';
-    const optional: [Capability, string | undefined][] = [
-      ['suspend', noSuspend],
-      ['egress', noEgress],
-    ];
-    const { egress: _, ...never } = missing;
-    return {
-      available: true,
-      reason: null,
-      offered: ['pty', 'previews', ...optional.flatMap(([name, why]) => (why ? [] : [name]))],
-      missing: {
-        ...never,
-        ...Object.fromEntries(optional.filter(([, why]) => why !== undefined)),
-      },
-    };
-  }
 }
-
-async function whyNot(attempt: () => Promise<void>): Promise<string | undefined> {
-  try {
-    await attempt();
-    return undefined;
-  } catch (fault) {
-    if (fault instanceof SandboxError) return fault.message;
-    throw fault;
-  }
-}
-
-const missing = {
-  gpu: 'ns sandboxes see no devices',
-  checkpoint: 'the ns driver takes no native checkpoints yet',
-  memorySnapshot: 'the ns driver takes no memory snapshots',
-  fork: 'the ns driver takes no native checkpoints yet',
-  egress: 'egress is not switched on for this runner',
-} as const;

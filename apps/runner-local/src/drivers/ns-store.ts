@@ -88,6 +88,13 @@ export class NsStore {
     await rm(join(this.dataDir, 'slots', String(slot)), { force: true });
   }
 
+  /** The process that created the sandbox in that slot. */
+  async ownerOf(slot: number): Promise<string> {
+    const path = join(this.dataDir, 'slots', String(slot));
+    const [, owner] = (await readFile(path, 'utf8').catch(() => '')).split(' ', 2);
+    return owner ?? '';
+  }
+
   /** Undoes what a process that was killed left half done. */
   async sweep(): Promise<void> {
     const keys = new Set(await this.keys());
