@@ -100,6 +100,14 @@ const commandData: CommandData = {
     provider: fc.option(provider),
     allowBaseChange: either,
     force: either,
+    replay: fc.array(
+      few.map((number) => ({
+        execId: exec(number + 100),
+        spec: EXEC,
+        outcome: { kind: 'exited' as const, code: number % 2 },
+      })),
+      { maxLength: 3 },
+    ),
   }),
   GrantShare: fc.record({
     shareId: few.map((number) => `s${String(number).padStart(12, '0')}`),

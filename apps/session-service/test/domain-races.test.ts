@@ -7,7 +7,6 @@ import {
   type SessionEvent,
 } from '@vmux/events';
 import fc from 'fast-check';
-import { fold } from '../src/domain/evolve';
 import { closeLog, decideOutput, logFenceOf } from '../src/domain/log-fold';
 import { EMPTY_LOG, evolveLog, foldLog, type LogState } from '../src/domain/log-state';
 import type { Session } from '../src/domain/state';
@@ -59,7 +58,7 @@ class Service {
   constructor(private readonly store: Store) {}
 
   readSession(): void {
-    this.session = fold(this.store.past.history);
+    this.session = this.store.past.session;
   }
   readLog(): void {
     this.log = this.store.logState;
@@ -268,7 +267,7 @@ describe('With several session services that know different pasts', () => {
           expect(event.data.sizes.stdout).toBe(bytes.get(event.data.execId)?.length ?? 0);
         }
       }),
-      { numRuns: 150 },
+      { numRuns: 80 },
     );
   });
 });

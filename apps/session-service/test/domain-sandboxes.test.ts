@@ -1,4 +1,4 @@
-import { fact, type Report } from '@vmux/events';
+import { deriveExecId, fact, type ReplayItem, type Report } from '@vmux/events';
 import {
   checkpoint,
   checkpointNo,
@@ -42,12 +42,13 @@ const taken = (number: number, epoch = 1): Report =>
   );
 const notTaken = (number: number) =>
   report('CheckpointFailed', { checkpointId: checkpointNo(number), message: 'disk full' });
-const rehydrate = (force = false) =>
+const rehydrate = (force = false, replay: readonly ReplayItem[] = []) =>
   command('RehydrateSession', {
     checkpointId: null,
     provider: null,
     allowBaseChange: false,
     force,
+    replay,
   });
 const rollback = (number: number) =>
   command('RollbackSession', { checkpointId: checkpointNo(number), allowBaseChange: false });
@@ -350,6 +351,80 @@ describe('Rehydrating', () => {
       .when(rehydrate())
       .thenTypes('RehydrateRequested');
     expect(after.history.at(-1)?.event.data).toMatchObject({ checkpointId: null });
+  });
+});
+
+describe('Replaying', () => {
+  const item = (number: number, code = 0): ReplayItem => ({
+    execId: exec(number),
+    spec: EXEC,
+    outcome: { kind: 'exited', code },
+  });
+  const rerunOf = (number: number) => deriveExecId('web-0a1b', 'replay', '2', String(number - 1));
+  const exited = (number: number, code: number) =>
+    report(
+      'ExecExited',
+      {
+        execId: rerunOf(number),
+        outcome: { kind: 'exited', code },
+        sizes: { stdout: 0, stderr: 0, pty: 0 },
+        usage: null,
+      },
+      { epoch: 2, instance: 'i-2' },
+    );
+  const replaying = [
+    ...running(),
+    lost,
+    { ...rehydrate(false, [item(1), item(2, 3)]), placement: ON_NS },
+    ready(2),
+  ];
+
+  it('runs the first exec again as a new one that names it, and lets other work wait', () => {
+    const after = given(...running(), lost, {
+      ...rehydrate(false, [item(1), item(2, 3)]),
+      placement: ON_NS,
+    })
+      .when(ready(2))
+      .thenTypes('SandboxStarted', 'ExecIssued');
+    expect(after.history.at(-1)?.event.data).toMatchObject({
+      execId: rerunOf(1),
+      epoch: 2,
+      follows: exec(1),
+      spec: { purpose: 'replay' },
+    });
+    given(...replaying, issue(9)).thenOwes('StartExec ns-1');
+  });
+
+  it('goes on as long as each ends as it did, and then lets other work start', () => {
+    given(...replaying)
+      .when(exited(1, 0))
+      .thenTypes('ExecExited', 'ExecIssued');
+    given(...replaying, exited(1, 0), issue(9))
+      .when(exited(2, 3))
+      .thenTypes('ExecExited', 'ReplayFinished', 'ExecDispatched');
+  });
+
+  it('stops at the first that ends otherwise, and says so', () => {
+    const after = given(...replaying)
+      .when(exited(1, 1))
+      .thenTypes('ExecExited', 'ReplayStopped');
+    expect(after.history.at(-1)?.event.data).toMatchObject({
+      follows: exec(1),
+      expected: { kind: 'exited', code: 0 },
+      outcome: { kind: 'exited', code: 1 },
+    });
+  });
+
+  it('is not continued in another sandbox', () => {
+    given(...replaying)
+      .when({ ...lost, epoch: 2, instance: 'i-2' })
+      .thenTypes('SandboxLost', 'ExecOutcomeUnknown', 'ReplayStopped');
+  });
+
+  it('is one of the things that are underway', () => {
+    given(...replaying)
+      .when(suspend)
+      .thenRefused('operation_underway', { underway: 'replay' });
   });
 });
 

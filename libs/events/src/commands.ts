@@ -32,9 +32,11 @@ import {
   execSpec,
   lineage,
   lossEvidence,
+  MAX_REPLAY,
   placement,
   portNumber,
   provider,
+  replayItem,
   sessionSpec,
   shareRight,
   signalName,
@@ -77,6 +79,8 @@ const clientData = {
     provider: nullable(provider),
     allowBaseChange: flag,
     force: flag,
+    /** Execs to run again, in order, as far as each ends as it did before; usually none. */
+    replay: list(replayItem, MAX_REPLAY),
   }),
   GrantShare: struct({
     shareId,

@@ -7,6 +7,7 @@ import type {
   Lineage,
   LossEvidence,
   Outcome,
+  ReplayItem,
   SessionSpec,
   ShareRight,
   Sizes,
@@ -78,6 +79,16 @@ export interface SessionFacts {
     provider: string;
     allowBaseChange: boolean;
     cause: WakeCause;
+  };
+  /** Follows a request to rehydrate; each re-run is an exec of its own that names the one it follows. */
+  ReplayRequested: At & { items: readonly ReplayItem[] };
+  ReplayFinished: At & { count: number };
+  ReplayStopped: At & {
+    execId: string;
+    follows: string;
+    expected: Outcome;
+    /** Null: its outcome is unknown. */
+    outcome: Outcome | null;
   };
   RestoreFailed: At & { checkpointId: string | null; message: string };
 

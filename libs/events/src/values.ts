@@ -1,4 +1,4 @@
-import { checkpointId, instanceId, runnerId, sessionId, sha256Hex } from './ids';
+import { checkpointId, execId, instanceId, runnerId, sessionId, sha256Hex } from './ids';
 import {
   decimal,
   dictionary,
@@ -98,6 +98,11 @@ export const outcome = tagged('kind', {
   }),
 });
 export type Outcome = Shaped<typeof outcome>;
+
+/** An exec of the past that is to be run again, and how it ended then. */
+export const replayItem = struct({ execId, spec: execSpec, outcome });
+export type ReplayItem = Shaped<typeof replayItem>;
+export const MAX_REPLAY = 100;
 
 export const unknownReason = oneOf(
   'sandbox_lost',

@@ -1,10 +1,11 @@
 import { deriveExecId, fact, type Placement, type SessionEvent } from '@vmux/events';
 import { foreseen } from './evolve';
+import { replayEnd, replayStep } from './replay';
 import {
-  acceptsWork,
   checkpointOf,
   exists,
   isLiving,
+  isReady,
   type Living,
   lastCheckpoint,
   type Operation,
@@ -34,9 +35,9 @@ function consequencesOf(session: Session, given: Circumstances): readonly Sessio
   if (!exists(session)) return [];
   if (!isLiving(session)) return session.stop?.thenDelete ? [deletion(session, given.at)] : [];
   if (session.status === 'stopping') return session.current ? [] : stopped(session, given.at);
-  const request = sandboxRequest(session, given);
-  if (request) return [request];
-  if (acceptsWork(session)) return startOfWork(session, given.at);
+  const next = replayEnd(session, given.at) ?? sandboxRequest(session, given);
+  if (next) return [next];
+  if (isReady(session)) return startOfWork(session, given.at);
   return session.operation ? [] : waking(session, given.at);
 }
 
@@ -78,8 +79,9 @@ export const neverStarted = (
   );
 
 /** Queued execs go to the sandbox, and services that fell with the last one are started again. */
-const startOfWork = (session: Running, at: number): SessionEvent[] => {
+const startOfWork = (session: Running, at: number): readonly SessionEvent[] => {
   const { epoch } = session.current;
+  if (session.replay) return replayStep(session, session.replay, at);
   return [
     ...queuedExecs(session).map(({ execId }) => fact('ExecDispatched', { at, execId, epoch })),
     ...session.fallenServices.map(({ execId, spec }) =>

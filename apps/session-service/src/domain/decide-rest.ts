@@ -94,21 +94,24 @@ export function rehydrate(
   log: LogState,
 ): SessionEvent[] {
   const living = livingSession(session, sessionId, owner);
-  const { checkpointId, provider, allowBaseChange, force } = data;
+  const { checkpointId, provider, allowBaseChange, force, replay } = data;
   const from = checkpointId ?? lastCheckpoint(living)?.checkpointId ?? null;
   if (from !== null && !checkpointOf(living, from)) throw noCheckpoint(from);
-  const request = fact('RehydrateRequested', {
-    at,
-    checkpointId: from,
-    provider: provider ?? living.provider,
-    allowBaseChange,
-    cause: force ? 'force' : 'request',
-  });
+  const request = [
+    fact('RehydrateRequested', {
+      at,
+      checkpointId: from,
+      provider: provider ?? living.provider,
+      allowBaseChange,
+      cause: force ? 'force' : 'request',
+    }),
+    ...(replay.length > 0 ? [fact('ReplayRequested', { at, items: replay })] : []),
+  ];
   if (force && living.current && living.status !== 'stopping')
     return [
       ...loss(living, log, { kind: 'decision', by: principal }, at),
       ...abandoned(living, 'given_up', at),
-      request,
+      ...request,
     ];
   nothingUnderway(living);
   if (living.current)
@@ -116,5 +119,5 @@ export function rehydrate(
       sessionId,
       status: living.status,
     });
-  return [request];
+  return request;
 }

@@ -1,6 +1,6 @@
-import type { Sizes } from '@vmux/events';
+import type { Outcome, Sizes } from '@vmux/events';
 import { active, type Effects } from './effects';
-import { ENDED_EXECS, type Existing, MAX_OPEN_EXECS, type OpenExec } from './state';
+import { ENDED_EXECS, type Existing, MAX_OPEN_EXECS, type OpenExec, type Replay } from './state';
 
 export const execEffects: Effects<
   | 'ExecIssued'
@@ -14,6 +14,7 @@ export const execEffects: Effects<
 > = {
   ExecIssued: (session, { execId, epoch, spec, follows, at }, issued) => ({
     ...active(session, at),
+    replay: rerunning(session.replay, execId, follows),
     wakeFailed: false,
     fallenServices: session.fallenServices.filter((service) => service.execId !== follows),
     execs: {
@@ -32,10 +33,11 @@ export const execEffects: Effects<
   }),
   ExecDispatched: (session, { execId, epoch }) => withExec(session, execId, () => ({ epoch })),
   ExecStarted: (session, { execId, at }) => withExec(session, execId, () => ({ startedAt: at })),
-  ExecExited: (session, { execId, sizes, at }) => active(ended(session, execId, sizes), at),
+  ExecExited: (session, { execId, sizes, outcome, at }) =>
+    active(rerun(ended(session, execId, sizes), execId, outcome), at),
   ExecOutcomeUnknown: (session, { execId, sizes }) => {
     const exec = session.execs[execId];
-    const next = ended(session, execId, sizes);
+    const next = rerun(ended(session, execId, sizes), execId, null);
     if (!exec?.spec.service?.restart) return next;
     const fallenServices = [...next.fallenServices, { execId, spec: exec.spec }];
     return { ...next, fallenServices: fallenServices.slice(-MAX_OPEN_EXECS) };
@@ -49,6 +51,19 @@ export const execEffects: Effects<
       signals: signals.filter((each) => each.signalId !== signalId),
     })),
 };
+
+function rerunning(replay: Replay | null, execId: string, follows: string | null): Replay | null {
+  const [item, ...left] = replay?.left ?? [];
+  if (!replay || !item || item.execId !== follows) return replay;
+  return { ...replay, left, last: { execId, item, ended: false, outcome: null } };
+}
+
+function rerun(session: Existing, execId: string, outcome: Outcome | null): Existing {
+  const { replay } = session;
+  if (replay?.last?.execId !== execId) return session;
+  const last = { ...replay.last, ended: true, outcome };
+  return { ...session, replay: { ...replay, done: replay.done + 1, last } };
+}
 
 function withExec(
   session: Existing,

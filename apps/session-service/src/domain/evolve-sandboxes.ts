@@ -18,6 +18,9 @@ export const sandboxEffects: Effects<
   | 'ResumeFailed'
   | 'ReleaseRequested'
   | 'RehydrateRequested'
+  | 'ReplayRequested'
+  | 'ReplayFinished'
+  | 'ReplayStopped'
   | 'RestoreFailed'
 > = {
   SandboxRequested: (session, { at: _, ...pending }) => ({
@@ -131,10 +134,18 @@ export const sandboxEffects: Effects<
     wakeFailed: false,
     operation: { kind: 'rehydrate', checkpointId, provider, allowBaseChange, starts: 0 },
   }),
+  ReplayRequested: (session, { items }) => ({
+    ...session,
+    replay: { left: items, done: 0, last: null },
+  }),
+  ReplayFinished: (session) => ({ ...session, replay: null }),
+  ReplayStopped: (session) => ({ ...session, replay: null }),
+
   RestoreFailed: (session) => {
     const kind = session.operation?.kind;
     if (kind !== 'rehydrate' && kind !== 'rollback') return session;
-    return { ...session, pending: null, operation: null, wakeFailed: session.current === null };
+    const wakeFailed = session.current === null;
+    return { ...session, pending: null, operation: null, replay: null, wakeFailed };
   },
 };
 

@@ -60,6 +60,7 @@ const over = (session: Existing, status: 'stopped' | 'failed'): Existing => ({
   current: null,
   pending: null,
   operation: null,
+  replay: null,
   execs: {},
   fallenServices: [],
   ports: {},

@@ -80,6 +80,7 @@ const born = (
   current: null,
   pending: null,
   operation: { kind: 'create', starts: 0 },
+  replay: null,
   retired: [],
   wakeFailed: false,
   stop: null,

@@ -54,7 +54,7 @@ export function nothingUnderway(session: Living): void {
       sessionId: session.sessionId,
       status: session.status,
     });
-  const underway = session.operation?.kind;
+  const underway = session.operation?.kind ?? (session.replay ? 'replay' : undefined);
   if (underway)
     throw new Refusal('operation_underway', `wait until the ${underway} is done, then ask again`, {
       underway,

@@ -4,7 +4,9 @@ import type {
   Checkpoint,
   ExecSpec,
   Lineage,
+  Outcome,
   Placement,
+  ReplayItem,
   SandboxPurpose,
   SessionSpec,
   ShareRight,
@@ -15,7 +17,7 @@ import type {
 import type { KeyMemory } from './key-memory';
 
 /** Raised whenever the same history folds to another state: snapshots of another version are ignored. */
-export const FOLD_VERSION = 1;
+export const FOLD_VERSION = 2;
 
 export const MAX_OPEN_EXECS = 1000;
 /** At least as many ended execs are remembered, and at most twice as many. */
@@ -87,6 +89,7 @@ export interface Known {
   readonly pending: Pending | null;
   /** The one request that is underway. */
   readonly operation: Operation | null;
+  readonly replay: Replay | null;
   /** Sandboxes of the past whose runner is still to be told to destroy them. */
   readonly retired: readonly Retired[];
   /** The last attempt to wake it failed: it is not tried again until somebody asks. */
@@ -158,6 +161,18 @@ interface Restoring {
   readonly provider: string;
   readonly allowBaseChange: boolean;
   readonly starts: number;
+}
+
+export interface Replay {
+  readonly left: readonly ReplayItem[];
+  readonly done: number;
+  /** The re-run that is underway or has just ended. */
+  readonly last: {
+    readonly execId: string;
+    readonly item: ReplayItem;
+    readonly ended: boolean;
+    readonly outcome: Outcome | null;
+  } | null;
 }
 
 export interface OpenExec {
@@ -234,6 +249,9 @@ export const dispatchedTo = (session: Known, epoch: number): readonly OpenExec[]
 
 /** New execs go straight to the current sandbox. */
 export const acceptsWork = (session: Living): session is Running =>
+  isReady(session) && session.replay === null;
+
+export const isReady = (session: Living): session is Running =>
   session.status === 'running' &&
   (session.operation === null || session.operation.kind === 'checkpoint');
 
