@@ -1,7 +1,7 @@
 import type { EventStore, RecordedEvent } from '@vmux/event-store';
 import { EVENT_RELAY_STREAM, logStream, sessionStream } from '@vmux/events';
 import { connect } from 'nats';
-import type { Cast } from './cast';
+import type { Cast } from '../support/cast';
 import type { PatientClient } from './client';
 import type { Faults } from './nemesis';
 import type { Operation, Script } from './workload';

@@ -2,7 +2,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { releaseAll, seededRandom, until } from '@vmux/testing';
 import { NsDriver } from '../../apps/runner-local/src/drivers/ns-driver';
-import { assemble, type Cast } from './cast';
+import { assemble, type Cast } from '../support/cast';
 import { Checker, type Violation } from './checker';
 import { PatientClient } from './client';
 import { type Faults, torment } from './nemesis';

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { SeededRandom } from '@vmux/testing';
-import type { Actor, Cast } from './cast';
+import type { Actor, Cast } from '../support/cast';
 
 export type FaultKind = 'kill' | 'freeze' | 'kill nats and its state' | 'kill a sandbox';
 
