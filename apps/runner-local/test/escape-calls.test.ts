@@ -1,6 +1,6 @@
 import { describeUnless, releaseAll } from '@vmux/testing';
 import { NsDriver } from '../src/drivers/ns-driver';
-import { enter, type Inside, REFUSED, type SystemCall } from './escape-tools';
+import { enter, type Inside, REFUSED, type SystemCall, type TarEntry, tarOf } from './escape-tools';
 import { isRoot, nsOptions } from './ns-target';
 
 const group = describeUnless(isRoot, 'namespaces with mapped ids need root on Linux');
@@ -103,6 +103,33 @@ group('a hostile workload that calls the kernel', () => {
     ).toMatch(/EPERM|EOPNOTSUPP/);
     const seen = await inside.sh('echo 3 > /dev/null; ls -A /tmp/redirected; ls /tmp/opaque');
     expect(seen.text).toBe('x\n');
+  });
+
+  it.each<[string, TarEntry]>([
+    ['a file above its directory', { name: '../../etc/escaped' }],
+    ['a file behind a link that leads out', { name: 'out/escaped' }],
+    ['a device', { name: 'device', type: '3' }],
+    ['a block device', { name: 'block', type: '4' }],
+    ['a hard link to a file outside', { name: 'hard', type: '1', link: '../../../etc/shadow' }],
+  ])('cannot unpack %s', async (_title, entry) => {
+    await inside.sh('rm -rf /tmp/into; mkdir -p /tmp/into; ln -s /etc /tmp/into/out');
+    const unpacked = inside.client.files.tarIn('/tmp/into', [tarOf(entry)]);
+    await expect(unpacked).rejects.toMatchObject({ reason: 'unsafe' });
+    expect((await inside.sh('ls /etc/escaped /tmp/into/device /tmp/into/block')).code).toBe(2);
+  });
+
+  it('unpacks a leading slash beneath the directory, and setuid files without setuid', async () => {
+    await inside.client.files.tarIn('/tmp/under', [tarOf({ name: '/etc/beneath', mode: 0o4755 })]);
+    const { text } = await inside.sh('stat -c %a /tmp/under/etc/beneath; ls /etc/beneath');
+    expect(text).toMatch(/^755\n.*No such file/);
+  });
+
+  it('is followed by no link of the file calls into the supervisor', async () => {
+    await inside.sh('ln -sfn /proc/1/root /tmp/root; ln -sfn /proc/self/root /tmp/self');
+    for (const path of ['/tmp/root/etc/passwd', '/tmp/self/etc/passwd', '/proc/1/environ']) {
+      const read = inside.client.files.read(path).next();
+      await expect(read).rejects.toMatchObject({ code: 'supervisor_refused' });
+    }
   });
 
   it('holds the capabilities it is meant to, no more, and can get no others', async () => {

@@ -118,3 +118,35 @@ export function plantCanaries(places: readonly string[]): Canaries {
 }
 
 export const REFUSED = /^(EPERM|EACCES|ENOSYS)$/;
+
+export interface TarEntry {
+  readonly name: string;
+  readonly type?: string;
+  readonly link?: string;
+  readonly mode?: number;
+}
+
+/** An archive of one entry, in the oldest form, said exactly as asked. */
+export function tarOf({ name, type = '0', link = '', mode = 0o644 }: TarEntry): Buffer {
+  const header = Buffer.alloc(512);
+  const octal = (value: number, at: number, size: number) =>
+    header.write(`${value.toString(8).padStart(size - 1, '0')}\0`, at, 'latin1');
+  header.write(name, 0, 100, 'latin1');
+  octal(mode, 100, 8);
+  octal(0, 108, 8);
+  octal(0, 116, 8);
+  octal(0, 124, 12);
+  octal(0, 136, 12);
+  header.write(' '.repeat(8), 148, 'latin1');
+  header.write(type, 156, 'latin1');
+  header.write(link, 157, 100, 'latin1');
+  header.write('ustar\x0000', 257, 'latin1');
+  octal(1, 329, 8);
+  octal(1, 337, 8);
+  octal(
+    header.reduce((sum, byte) => sum + byte, 0),
+    148,
+    7,
+  );
+  return Buffer.concat([header, Buffer.alloc(1024)]);
+}

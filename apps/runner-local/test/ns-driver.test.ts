@@ -167,6 +167,41 @@ describeUnless(isRoot, 'namespaces with mapped ids need root on Linux')('the ns 
     bystander.kill('SIGKILL');
   });
 
+  it('holds a command back whose output nobody takes, goes on recording ends, and loses nothing', async () => {
+    const driver = new NsDriver({ ...nsOptions(), spoolMiB: 32 });
+    await driver.create(specOf('a'));
+    const client = await SupervisorClient.connect(await driver.openPipe(idOf('a')), idOf('a'));
+    const bytes = 100 * 1024 * 1024;
+    const loud = ['sh', '-c', `head -c ${bytes} /dev/zero; echo end`];
+    await client.start({ execId: 'loud', argv: loud });
+    // Full: it has stopped growing, well below what the command has to say.
+    const sizeNow = async () => (await client.state('loud')).stdoutBytes;
+    await until(async () => {
+      const before = await sizeNow();
+      await new Promise((resolve) => setTimeout(resolve, 200));
+      return before > 1_000_000 && before === (await sizeNow());
+    });
+    expect(await sizeNow()).toBeLessThan(40 * 1024 * 1024);
+    const quiet = await client.start({ execId: 'quiet', argv: ['sh', '-c', 'exit 3'] });
+    expect(quiet.outcome.kind).not.toBe('failed');
+    for await (const item of client.read('quiet'))
+      if (item.kind === 'end') expect(item.exec.outcome).toEqual({ kind: 'exited', code: 3 });
+    let size = 0;
+    let acknowledged = 0;
+    let last = Buffer.alloc(0);
+    for await (const item of client.read('loud')) {
+      if (!('data' in item)) continue;
+      size += item.data.length;
+      last = Buffer.concat([last, item.data]).subarray(-4);
+      if (size - acknowledged < 4 * 1024 * 1024) continue;
+      await client.acknowledge('loud', size);
+      acknowledged = size;
+    }
+    expect([size, last.toString()]).toEqual([bytes + 4, 'end\n']);
+    client.close();
+    await driver.destroy(idOf('a'));
+  }, 60_000);
+
   it('makes a sandbox of a root directory, which stays as it is', async () => {
     const root = temporaryDirectory('image');
     for (const name of ['bin', 'etc', 'proc', 'dev', 'sys', 'tmp']) mkdirSync(join(root, name));
