@@ -155,6 +155,8 @@ describe('Once', () => {
       (state, each) => remember(state, key(`k-${each}`), hex('a'), each, 0),
       NO_KEYS,
     );
+    const one = remember(NO_KEYS, key('one'), hex('a'), 7, 0);
+    expect(remember(one, key('one'), hex('a'), 8, 0)).toBe(one);
     const last = key(`k-${SEGMENT_SIZE - 1}`);
     const again = remember(full, last, hex('a'), SEGMENT_SIZE, 0);
     expect(recall(again, last, hex('a'))).toEqual({ kind: 'same', revision: SEGMENT_SIZE - 1 });
