@@ -14,12 +14,16 @@ export class AckWindow {
     private readonly onFailure: () => void,
   ) {}
 
-  /** Waits until that many bytes more may be sent. After a failure there is no more to wait for. */
+  /**
+   * Waits, when it is full, until half of it is acknowledged: what is sent next then leaves together.
+   * After a failure there is nothing more to wait for.
+   */
   async room(bytes: number): Promise<void> {
     const { maxInFlight, maxBytesInFlight } = this.settings;
+    if (this.inFlight.length < maxInFlight && this.bytes + bytes <= maxBytesInFlight) return;
     while (!this.failure && this.inFlight.length > 0) {
-      const full = this.inFlight.length >= maxInFlight || this.bytes + bytes > maxBytesInFlight;
-      if (!full) return;
+      if (this.inFlight.length <= maxInFlight / 2 && this.bytes + bytes <= maxBytesInFlight / 2)
+        return;
       await this.inFlight[0]?.answer;
     }
   }
