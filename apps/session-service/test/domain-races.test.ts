@@ -1,4 +1,5 @@
 import {
+  LOG_MARK_EVERY,
   type LogEvent,
   NO_OUTPUT,
   type OutputReport,
@@ -238,6 +239,42 @@ function play(deeds: readonly Deed[]): Store {
 }
 
 describe('With several session services that know different pasts', () => {
+  it('one that does not know that an exec ended takes none of its output again', () => {
+    const store = new Store();
+    const [knowing, late] = [new Service(store), new Service(store)];
+    const runner = new Runner();
+    const write = (service: Service, execNumber: number, offset: number, length: number) =>
+      service.write({
+        ...runner.written(execNumber, 0, length, EMPTY_LOG),
+        items: [
+          {
+            kind: 'chunk',
+            execId: exec(execNumber),
+            stream: 'stdout',
+            offset,
+            at: 1,
+            bytes: Buffer.alloc(length),
+          },
+        ],
+      });
+    knowing.take(createSession());
+    knowing.take(report('SandboxReady', { base: null, restoredDigest: null }));
+    knowing.take(issue(1));
+    knowing.take(issue(2));
+    late.readSession();
+    write(knowing, 1, 0, BYTES);
+    const sizes = { ...NO_OUTPUT, stdout: BYTES };
+    const outcome = { kind: 'exited' as const, code: 0 };
+    knowing.take(report('ExecExited', { execId: exec(1), outcome, sizes, usage: null }));
+    for (let offset = 0; offset < LOG_MARK_EVERY; offset += 1) write(knowing, 2, offset, 1);
+    expect(Object.keys(store.logState.streams)).toEqual([exec(2)]);
+
+    const before = store.log.length;
+    late.readLog();
+    write(late, 1, 0, BYTES);
+    expect(store.log).toHaveLength(before);
+  });
+
   const seen = { marks: 0, unknown: 0, exited: 0, laterEpochs: 0 };
   afterAll(() => {
     expect(Object.entries(seen).filter(([, count]) => count < 50)).toEqual([]);
