@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import {
   type Capability,
   controlReportSubject,
@@ -69,18 +70,14 @@ export class FakeRunner {
     data: Extract<ReportMessage, { type: T }>['data'],
   ): Promise<ReportReply> {
     const message = { ...sandbox, type, at: Date.now(), data };
-    const reply = await this.bus.request(controlReportSubject(this.runnerId), encodeJson(message), {
-      timeoutMs: 10_000,
-    });
+    const reply = await this.insist(controlReportSubject(this.runnerId), encodeJson(message));
     return decodeJson(reply) as ReportReply;
   }
 
   async output(sandbox: Sandbox, items: readonly OutputItem[]): Promise<OutputReply> {
     const { sessionId, epoch, instance } = sandbox;
     const frame = encodeOutput({ sessionId, epoch, instance, items });
-    const reply = await this.bus.request(outputReportSubject(this.runnerId), frame, {
-      timeoutMs: 15_000,
-    });
+    const reply = await this.insist(outputReportSubject(this.runnerId), frame);
     return decodeJson(reply) as OutputReply;
   }
 
@@ -107,6 +104,18 @@ export class FakeRunner {
     const sandbox = this.sandboxes.get(sessionId);
     if (!sandbox) throw new Error(`no sandbox of ${sessionId} yet`);
     return sandbox;
+  }
+
+  /** What nobody answered is said again, as runners do. */
+  private async insist(subject: string, data: Uint8Array): Promise<Uint8Array> {
+    for (let attempt = 1; ; attempt += 1) {
+      try {
+        return await this.bus.request(subject, data, { timeoutMs: 4000 });
+      } catch (fault) {
+        if (attempt === 8) throw fault;
+        await sleep(200);
+      }
+    }
   }
 
   private async obey(order: Order): Promise<void> {

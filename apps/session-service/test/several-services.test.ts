@@ -64,7 +64,6 @@ describe('two session services at once', () => {
     const sessionId = await running('alternating');
     runner.acts.StartExec = () => undefined;
     const { execId } = await client.exec(sessionId, 'x');
-    runner.acts = {};
     const sandbox = runner.sandboxOf(sessionId);
     await runner.report(sandbox, 'ExecStarted', { execId, pid: 1 });
     const bytes = seededRandom(11).bytes(1_000_000);
@@ -84,6 +83,7 @@ describe('two session services at once', () => {
     });
     const found = await outputOf(stack.store, sessionId, execId, 'stdout');
     expect(found.equals(bytes)).toBe(true);
+    runner.acts = {};
   });
 
   it('share the sending of orders, and when one is killed the other sends all of them', async () => {
