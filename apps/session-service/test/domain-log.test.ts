@@ -188,8 +188,9 @@ describe('Output', () => {
     log.take(outputOf([resize(0, 0), chunk('ab', 0, 1, 'pty'), resize(1, 2)]));
     expect(log.types).toEqual(['LogMark', 'TerminalResized', 'LogChunk', 'TerminalResized']);
     expect(log.take(outputOf([resize(0, 0), resize(1, 2)])).events).toEqual([]);
-    expect(log.take(outputOf([resize(3, 2)])).refused?.code).toBe('output_gap');
-    expect(log.take(outputOf([resize(2, 5)])).refused?.code).toBe('output_gap');
+    expect(log.take(outputOf([resize(7, 5)])).refused?.code).toBe('output_gap');
+    expect(log.take(outputOf([resize(7, 2)])).events).toHaveLength(1);
+    expect(log.take(outputOf([resize(6, 2)])).events).toEqual([]);
   });
 
   it('of an exec that has ended is no news up to its size, and refused beyond', () => {

@@ -31,7 +31,7 @@ export interface LogChunk extends LogChunkMetadata {
 export interface StreamCursor {
   /** Of the next byte of each of the exec's streams. */
   readonly next: Sizes;
-  /** How many terminal resizes are recorded. */
+  /** One more than the number of the last terminal resize. */
   readonly resizes: number;
   readonly issued: number;
 }
@@ -86,7 +86,7 @@ export interface LogTruncated {
 export interface TerminalResized {
   readonly type: 'TerminalResized';
   readonly execId: string;
-  /** Numbers an exec's resizes from 0, so that a repeat is recognised. */
+  /** Grows with an exec's resizes, so that a repeat is recognised; the supervisor's time in microseconds. */
   readonly number: number;
   /** Of the terminal's output when it was resized. */
   readonly offset: number;

@@ -178,17 +178,7 @@ function takeResize(resize: OutputResize, issued: number, page: Page): void {
   const { kind: _, ...data } = resize;
   const { resizes, next } = cursorIn(page.log, resize.execId, issued);
   if (resize.number < resizes) return;
-  if (resize.number > resizes || resize.offset > next.pty)
-    throw new Refusal(
-      'output_gap',
-      'output or a resize before this one is missing: send it first',
-      {
-        execId: resize.execId,
-        stream: 'pty',
-        expected: next.pty,
-        expectedResize: resizes,
-      },
-    );
+  expectNoGap(resize.execId, 'pty', resize.offset, next.pty);
   const { sessionOffset } = page.log;
   page.write({ type: 'TerminalResized', ...data, sessionOffset, issued });
 }

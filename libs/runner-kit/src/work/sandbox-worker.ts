@@ -15,6 +15,7 @@ export type Ended =
   | { readonly how: 'lost'; readonly evidence: string }
   /** Another sandbox has taken its place: nobody wants to hear of this one. */
   | { readonly how: 'fenced' }
+  /** It goes on without this runner, which stops or has been relieved of it. */
   | { readonly how: 'stopped' };
 
 export interface WorkerSettings {
@@ -32,7 +33,6 @@ type Body = ReportMessage extends infer R
 
 const fencing = new Set([
   'stale_epoch',
-  'wrong_runner',
   'session_not_found',
   'session_deleted',
   'session_ended',
@@ -197,6 +197,7 @@ export class SandboxWorker {
   /** What an error means for the sandbox; nothing when the next try may succeed. */
   private async verdict(error: unknown): Promise<Ended | undefined> {
     if (this.stopping.signal.aborted) return { how: 'stopped' };
+    if (error instanceof Refusal && error.code === 'wrong_runner') return { how: 'stopped' };
     if (error instanceof Refusal && fencing.has(error.code)) return { how: 'fenced' };
     if (error instanceof OutcomeLost) return { how: 'lost', evidence: error.message };
     if (error instanceof SandboxError && error.next === 'lost') {

@@ -103,7 +103,10 @@ export class Sandboxes {
 
   private async conclude(held: Held, ended: Ended): Promise<void> {
     const { id, driver } = held;
-    if (ended.how === 'stopped') return;
+    if (ended.how === 'stopped') {
+      this.held.delete(keyOf(id));
+      return;
+    }
     this.settings.log(`a sandbox is ${ended.how}`, { ...id, ...ended });
     if (ended.how === 'lost') await this.reportLost(id, ended.evidence);
     this.held.delete(keyOf(id));
