@@ -41,15 +41,16 @@ export class ProjectedIndex implements SessionIndex {
     let from = page.cursor === undefined ? null : positionOf(page.cursor);
     await this.readable(page.after);
     const found: SessionRow[] = [];
+    const perRead = Math.min(ROWS_PER_READ, isFiltered(filter) ? ROWS_PER_READ : limit + 1);
     for (let seen = 0; seen < MAX_ROWS_PER_PAGE; ) {
-      const rows = await this.rows.before(filter.owner, from, ROWS_PER_READ);
+      const rows = await this.rows.before(filter.owner, from, perRead);
       for (const row of rows) {
         if (!matches(row, filter)) continue;
         if (found.length === limit) return pageOf(found, found.at(-1)?.createdPosition ?? null);
         found.push(row);
       }
       const last = rows.at(-1);
-      if (!last || rows.length < ROWS_PER_READ) return pageOf(found, null);
+      if (!last || rows.length < perRead) return pageOf(found, null);
       from = BigInt(last.createdPosition);
       seen += rows.length;
     }
@@ -92,6 +93,9 @@ function positionOf(cursor: string): bigint {
   if (!/^\d{1,20}$/.test(cursor)) throw new Malformed('cursor', 'one that a list has returned');
   return BigInt(cursor);
 }
+
+const isFiltered = ({ owner: _, ...rest }: SessionFilter): boolean =>
+  Object.values(rest).some((wanted) => wanted !== undefined);
 
 function matches(row: SessionRow, { statuses, provider, name, labels }: SessionFilter): boolean {
   return (
