@@ -71,9 +71,10 @@ function wired({ config, bus, store, keys, readiness, metrics, log }: Outside): 
   const deciding = new Deciding(history, (sessionId, { session }) =>
     orders.changed(sessionId, session.revision, false),
   );
-  const changes = new Changes(deciding, logs, writing, new Placing(runners, now), now);
+  const placing = new Placing(runners, now);
+  const changes = new Changes(deciding, logs, writing, placing, now);
   const commands = new CommandHandler(changes, history, keys, () => room.isEnough);
-  const errands = new Errands(changes, commands, keys, runners, guard, publish, log);
+  const errands = new Errands(changes, commands, keys, runners, placing, guard, publish, log);
   const orders = new Orders(history, open, peers, errands, faults, log, now);
   const ingest = new OutputIngest(
     writing,

@@ -170,6 +170,25 @@ describe('output', () => {
     expect((await outputOf(stack.store, exec.sessionId, exec.execId, 'stdout')).length).toBe(10);
   });
 
+  it('ends as unknown where it stands when the session is stopped by force', async () => {
+    const exec = await begun('forced');
+    await runner.write(exec, exec.execId, 0, Buffer.from('so far'));
+    runner.acts.DestroySandbox = () => undefined;
+    await client.ask('StopSession', exec.sessionId, { graceMs: 0, force: true });
+    runner.acts.DestroySandbox = undefined;
+    expect(await factsOf(stack.store, exec.sessionId, 'ExecOutcomeUnknown')).toMatchObject([
+      { execId: exec.execId, sizes: { stdout: 6 } },
+    ]);
+    const history = await historyOf(stack.store, exec.sessionId);
+    expect(history).toContain('SessionStopped');
+    const late = await runner.write(exec, exec.execId, 6, Buffer.from('more'));
+    expect(late).toMatchObject({ ok: false, refused: { code: 'stale_epoch' } });
+    // Its runner is told to destroy it, also after the session is over.
+    await until(async () =>
+      (await historyOf(stack.store, exec.sessionId)).includes('SandboxReleased'),
+    );
+  });
+
   it('to a log that was closed without its loss being recorded gets the loss recorded', async () => {
     const exec = await begun('half-lost');
     await runner.write(exec, exec.execId, 0, Buffer.from('before'));

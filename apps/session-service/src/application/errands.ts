@@ -20,11 +20,13 @@ import type { Changes } from './changes';
 import type { CommandHandler } from './commands';
 import type { Log } from './log';
 import type { Hands } from './orders';
+import type { Placing } from './placing';
 import type { Runners } from './runners';
 import { truncateStream } from './session-log';
 import { lastOf } from './snapshots';
 
 const LOOK_AGAIN_MS = 1000;
+const AFTER_REFUSAL_MS = 15_000;
 
 /** Carries out what Orders finds owed. */
 export class Errands implements Hands {
@@ -33,6 +35,7 @@ export class Errands implements Hands {
     private readonly commands: CommandHandler,
     private readonly keys: KeyStore,
     private readonly runners: Runners,
+    private readonly placing: Placing,
     private readonly store: EventStore,
     private readonly publish: (order: Order) => void,
     private readonly log: Log,
@@ -57,11 +60,14 @@ export class Errands implements Hands {
       await this.fire(session, now, { type: 'FireDeadline', data: { kind, execId, checkpointId } });
     }
     if (owed.place) {
-      await this.fire(session, now, { type: 'PlaceSandbox', data: {} });
+      if (isLiving(session) && this.placing.isPossible(session))
+        await this.fire(session, now, { type: 'PlaceSandbox', data: {} });
       again.push(now + LOOK_AGAIN_MS);
     }
-    for (const fork of owed.forks)
-      if (!(await this.fork(session, fork, now))) again.push(now + LOOK_AGAIN_MS);
+    for (const fork of owed.forks) {
+      const waitMs = await this.fork(session, fork, now);
+      if (waitMs !== null) again.push(now + waitMs);
+    }
     if (isLiving(session)) again.push(await this.reachable(session, now));
     const times = again.filter((time) => time !== null);
     return times.length === 0 ? null : Math.min(...times);
@@ -103,8 +109,8 @@ export class Errands implements Hands {
     return next;
   }
 
-  /** True once the child exists and the parent's history says so. */
-  private async fork(parent: Existing, fork: OwedFork, now: number): Promise<boolean> {
+  /** Null once the child exists and the parent's history says so; otherwise how long to wait. */
+  private async fork(parent: Existing, fork: OwedFork, now: number): Promise<number | null> {
     const { owner, sessionId } = parent;
     const { forkId, index, name, provider, checkpoint } = fork;
     const key = scopedKey(owner, `fork ${sessionId} ${forkId}`, String(index));
@@ -135,10 +141,10 @@ export class Errands implements Hands {
         type: 'RecordFork',
         data: { forkId, index, child: created.sessionId },
       });
-      return true;
+      return null;
     } catch (fault) {
       this.log.warn({ sessionId, forkId, index, fault }, 'a fork could not be created yet');
-      return false;
+      return fault instanceof Refusal ? AFTER_REFUSAL_MS : LOOK_AGAIN_MS;
     }
   }
 

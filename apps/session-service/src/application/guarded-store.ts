@@ -19,10 +19,6 @@ export class GuardedStore implements EventStore {
 
   constructor(private readonly store: EventStore) {}
 
-  get isDown(): boolean {
-    return this.down;
-  }
-
   /** What a probe found. */
   answers(does: boolean): void {
     this.down = !does;

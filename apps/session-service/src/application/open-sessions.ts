@@ -37,10 +37,6 @@ export class OpenSessions {
     return this.ids.size;
   }
 
-  get isCaughtUp(): boolean {
-    return this.caughtUp;
-  }
-
   list(): readonly string[] {
     return [...this.ids];
   }

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Capability, Placement, Resources } from '@vmux/events';
-import type { Wanted } from '../domain/consequences';
+import { type Wanted, wantedSandbox } from '../domain/consequences';
 import type { Living } from '../domain/state';
 import type { Runners } from './runners';
 
@@ -24,6 +24,15 @@ export class Placing {
       if (offered || this.now() - this.startedAt > LISTEN_FIRST_MS) return offered;
       await sleep(LOOK_EVERY_MS);
     }
+  }
+
+  /** Whether a runner is there for the sandbox that is wanted; it is not taken yet. */
+  isPossible(session: Living): boolean {
+    const wanted = wantedSandbox(session);
+    if (!wanted) return false;
+    if (wanted.operation.kind === 'rollback' && session.current) return true;
+    const capabilities = needs(session.spec.resources);
+    return this.runners.find({ provider: wanted.provider, capabilities }) !== null;
   }
 
   forWanted(session: Living, { provider, operation }: Wanted): Placement | null {

@@ -34,11 +34,6 @@ export class Runners {
     return known.heartbeat.incarnation !== heartbeat.incarnation;
   }
 
-  isReachable(runnerId: string): boolean {
-    const known = this.heard.get(runnerId);
-    return known !== undefined && this.isFresh(known);
-  }
-
   /** This process hears nobody now: silence says nothing about runners. */
   deaf(): void {
     this.deafUntil = this.now();
@@ -52,7 +47,7 @@ export class Runners {
   }
 
   /** The runner with the most room, or null when none fits. */
-  place(wanted: Wanted): Placement | null {
+  find(wanted: Wanted): Placement | null {
     let best: { heard: Heard; placement: Placement; room: number } | null = null;
     for (const heard of this.heard.values()) {
       const placement = this.isFresh(heard) ? fits(heard, wanted) : null;
@@ -61,12 +56,18 @@ export class Runners {
       if (!best || room > best.room || (room === best.room && comesFirst(heard, best.heard)))
         best = { heard, placement, room };
     }
-    if (!best) return null;
-    const { runnerId } = best.placement;
-    this.heard.set(runnerId, { ...best.heard, placedSince: best.heard.placedSince + 1 });
-    return best.placement;
+    return best?.placement ?? null;
   }
 
+  /** The same, counting on it that a sandbox goes there. */
+  place(wanted: Wanted): Placement | null {
+    const placement = this.find(wanted);
+    const heard = placement && this.heard.get(placement.runnerId);
+    if (heard) this.heard.set(placement.runnerId, { ...heard, placedSince: heard.placedSince + 1 });
+    return placement;
+  }
+
+  /** Those not heard for a day. */
   forgetSilent(): void {
     for (const [runnerId, { heardAt }] of this.heard)
       if (this.now() - heardAt > 24 * 3600 * 1000) this.heard.delete(runnerId);

@@ -46,14 +46,17 @@ export class Service {
   constructor(private readonly parts: ServiceParts) {}
 
   start(): void {
-    const { room, open } = this.parts;
+    const { room, open, runners } = this.parts;
     this.loops.push(
       this.follow(),
       this.every(LOOK_AROUND_EVERY_MS, () => this.lookAround()),
       this.every(PRESENCE_EVERY_MS, () => this.showPresence(false)),
       this.every(PROBE_EVERY_MS, () => this.probe()),
       this.every(ROOM_EVERY_MS, () => room.look()),
-      this.every(KEEP_INDEX_EVERY_MS, () => open.keep()),
+      this.every(KEEP_INDEX_EVERY_MS, () => {
+        runners.forgetSilent();
+        return open.keep();
+      }),
     );
   }
 

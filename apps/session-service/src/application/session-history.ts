@@ -134,10 +134,6 @@ export class SessionHistory {
     return last;
   }
 
-  forget(sessionId: string): void {
-    this.cache.delete(sessionId);
-  }
-
   private async catchUp(sessionId: string, start: Folded): Promise<Folded> {
     const folded = await this.fold(sessionId, start);
     if (folded.session.status !== 'unborn') this.remember(sessionId, start, folded);

@@ -73,10 +73,6 @@ export class SessionLog {
     await truncateStream(this.store, logStream(sessionId), revision);
   }
 
-  forget(sessionId: string): void {
-    this.cache.delete(sessionId);
-  }
-
   private remember(sessionId: string, log: LogState): void {
     const known = this.cache.get(sessionId);
     if (!known || known.revision <= log.revision) this.cache.set(sessionId, log);
