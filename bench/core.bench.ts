@@ -1,0 +1,208 @@
+/**
+ * The core under load: 200 sessions at once, each with an exec that writes and a follower that reads, over
+ * one gateway, one session service and the embedded event store. The runner is scripted: no sandbox is
+ * measured here. Every byte that a follower gets is checked.
+ */
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { cpus, loadavg } from 'node:os';
+import { releaseAll, seededRandom, until } from '@vmux/testing';
+import type { ApiClient } from '../test/support/api-client';
+import type { FakeExec, FakeRunner } from '../test/support/fake-runner';
+import { startGateway, startRunner, startService, startStack } from '../test/support/stack';
+import { figure, printJson, printTable, quantile, wantsJson } from './report';
+
+const SESSIONS = 200;
+const BYTES_EACH = 128 * 1024;
+const FRAME_BYTES = 16 * 1024;
+const COMMANDS = 300;
+const RECONNECTS = 150;
+const LONG_LOG_BYTES = 8 * 1024 * 1024;
+const MIB = 1024 * 1024;
+
+const random = seededRandom(1);
+
+async function main(): Promise<void> {
+  const stack = await startStack();
+  const runner = startRunner(stack);
+  const service = await startService(stack);
+  const gateway = await startGateway(stack, 'gateway', {
+    VMUX_LIVE_SESSIONS: '100000',
+    VMUX_REQUESTS_PER_SECOND: '1000000',
+    VMUX_REQUEST_BURST: '1000000',
+    VMUX_MAX_FOLLOWERS: '10000',
+    VMUX_LOG_LEVEL: 'warn',
+  });
+  const { api } = gateway;
+  const rssMiB = (pid: number) =>
+    Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) / 1024;
+
+  const calm = await Promise.all(Array.from({ length: 10 }, () => session(api, 'quiet')));
+  const quiet = await commands(api, calm);
+  const reconnects = await reconnecting(api, runner);
+  const load = await flooding(api, runner);
+  const memory = { gateway: rssMiB(gateway.process.pid), service: rssMiB(service.pid) };
+  await releaseAll();
+
+  if (!wantsJson()) {
+    console.log(`${cpus().length} cores, load ${loadavg().map(figure).join(' ')}`);
+    printTable(
+      ['', 'p50', 'p99'],
+      [
+        ['command, quiet (ms)', figure(quantile(quiet, 0.5)), figure(quantile(quiet, 0.99))],
+        [
+          `command, ${SESSIONS} sessions writing (ms)`,
+          figure(quantile(load.commandMs, 0.5)),
+          figure(quantile(load.commandMs, 0.99)),
+        ],
+        [
+          'reconnect to first byte (ms)',
+          figure(quantile(reconnects, 0.5)),
+          figure(quantile(reconnects, 0.99)),
+        ],
+      ],
+    );
+    console.log(
+      `\n${SESSIONS} sessions with a follower each: ${figure(load.ingestedMiBps)} MiB/s durable, ` +
+        `${figure(load.deliveredMiBps)} MiB/s delivered, ${load.lost} bytes lost; ` +
+        `peak memory: gateway ${figure(memory.gateway)} MiB, session service ${figure(memory.service)} MiB`,
+    );
+  }
+  printJson({
+    command_ms_p50: quantile(quiet, 0.5),
+    command_ms_p99: quantile(quiet, 0.99),
+    loaded_command_ms_p50: quantile(load.commandMs, 0.5),
+    loaded_command_ms_p99: quantile(load.commandMs, 0.99),
+    log_mb_per_s: load.ingestedMiBps,
+    delivered_mb_per_s: load.deliveredMiBps,
+    reconnect_ms_p50: quantile(reconnects, 0.5),
+    reconnect_ms_p99: quantile(reconnects, 0.99),
+    lost_bytes: load.lost,
+    gateway_mib: memory.gateway,
+    session_service_mib: memory.service,
+  });
+  if (load.lost > 0) throw new Error(`${load.lost} bytes were lost`);
+}
+
+async function session(api: ApiClient, name: string): Promise<string> {
+  const { json, status, text } = await api.post('/v1/sessions', { name });
+  if (status !== 201) throw new Error(`no session: ${text}`);
+  await until(async () => (await api.get(`/v1/sessions/${json.id}`)).json.status === 'running', {
+    timeoutMs: 60_000,
+    everyMs: 100,
+  });
+  return json.id;
+}
+
+/** Asked and durably answered, one after the other, of one session after the other. */
+async function commands(
+  api: ApiClient,
+  ids: readonly string[],
+  count = COMMANDS,
+): Promise<number[]> {
+  const times: number[] = [];
+  for (let at = 0; at < count; at += 1) {
+    const id = ids[at % ids.length];
+    const started = performance.now();
+    const { status, text } = await api.post(`/v1/sessions/${id}/execs`, { command: 'true' });
+    times.push(performance.now() - started);
+    if (status !== 201) throw new Error(text);
+  }
+  return times;
+}
+
+/** From the request with a Last-Event-ID, anywhere in a long log, to the first event. */
+async function reconnecting(api: ApiClient, runner: FakeRunner): Promise<number[]> {
+  const whole = random.bytes(LONG_LOG_BYTES);
+  runner.scripts.set('long', (exec) => written(exec, whole));
+  const id = await session(api, 'long');
+  const exec = await api.post(`/v1/sessions/${id}/execs?wait=120s&maxBytes=1`, { command: 'long' });
+  const path = `/v1/sessions/${id}/logs?exec=${exec.json.id}&stream=stdout&follow=1`;
+  const times: number[] = [];
+  for (let at = 0; at < RECONNECTS; at += 1) {
+    const offset = random.integer(whole.length);
+    const started = performance.now();
+    // Half of the readers come with a revision that fits, half with one that does not.
+    const headers = { 'last-event-id': `${offset}@${random.integer(1000)}` };
+    const events = api.events(path, { headers });
+    const first = await events.next();
+    times.push(performance.now() - started);
+    const got = Buffer.from(first.value?.data.b64 ?? '', 'base64');
+    if (!got.equals(whole.subarray(offset, offset + got.length)))
+      throw new Error('the bytes at the offset are others');
+    await events.return(undefined);
+  }
+  return times;
+}
+
+async function flooding(api: ApiClient, runner: FakeRunner) {
+  let begin: () => void = () => undefined;
+  const begun = new Promise<void>((resolve) => {
+    begin = resolve;
+  });
+  const sums = new Map<string, string>();
+  runner.scripts.set('flood', async (exec) => {
+    const whole = random.bytes(BYTES_EACH);
+    sums.set(exec.id, sumOf(whole));
+    await begun;
+    await written(exec, whole);
+  });
+  const ids: string[] = [];
+  for (let at = 0; at < SESSIONS; at += 20)
+    ids.push(...(await Promise.all(Array.from({ length: 20 }, () => session(api, 'flood')))));
+  const execs = await Promise.all(
+    ids.map(async (id) => {
+      const { json } = await api.post(`/v1/sessions/${id}/execs`, { command: 'flood' });
+      return { id, execId: json.id as string };
+    }),
+  );
+  await until(() => sums.size === SESSIONS, { timeoutMs: 60_000 });
+  const following = execs.map(({ id, execId }) => followed(api, id, execId));
+
+  const started = performance.now();
+  begin();
+  const lately = commands(api, ids, 100);
+  await until(() => execs.every(({ execId }) => runner.execs.get(execId)?.hasEnded), {
+    timeoutMs: 300_000,
+    everyMs: 20,
+  });
+  const ingestedMs = performance.now() - started;
+  const pieces = await Promise.all(following);
+  const deliveredMs = performance.now() - started;
+  const total = (SESSIONS * BYTES_EACH) / MIB;
+  const lost = pieces.reduce(
+    (sum, bytes, at) => sum + (sumOf(bytes) === sums.get(execs[at]?.execId ?? '') ? 0 : BYTES_EACH),
+    0,
+  );
+  return {
+    commandMs: await lately,
+    ingestedMiBps: (total / ingestedMs) * 1000,
+    deliveredMiBps: (total / deliveredMs) * 1000,
+    lost,
+  };
+}
+
+async function followed(api: ApiClient, id: string, execId: string): Promise<Buffer> {
+  const pieces: Buffer[] = [];
+  const path = `/v1/sessions/${id}/logs?exec=${execId}&stream=stdout&follow=1`;
+  for await (const { event, data } of api.events(path))
+    if (event === 'message') pieces.push(Buffer.from(data.b64, 'base64'));
+  return Buffer.concat(pieces);
+}
+
+async function written(exec: FakeExec, whole: Buffer): Promise<void> {
+  for (let from = 0; from < whole.length; from += FRAME_BYTES) {
+    const part = whole.subarray(from, from + FRAME_BYTES);
+    const reply = await exec.send([exec.chunk('stdout', from, part)]);
+    if (!reply.ok || reply.refused) throw new Error(JSON.stringify(reply));
+  }
+  exec.written.stdout = whole.length;
+}
+
+const sumOf = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
+
+main().catch(async (fault) => {
+  console.error(fault);
+  await releaseAll();
+  process.exit(1);
+});
