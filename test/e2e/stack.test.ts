@@ -65,6 +65,11 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('the embedded s
       exit: { kind: 'exited', code: 42 },
       output: { stdout: { text: 'out\n' }, stderr: { text: 'err\n' } },
     });
+    const stages = await until(async () => {
+      const { json } = await api.get(`/v1/sessions/${session}`);
+      return json.stages.length >= 3 && json.stages.map(({ stage }: { stage: string }) => stage);
+    });
+    expect([...stages].sort()).toEqual(['first_output', 'provisioned', 'started']);
     await stopped(session);
   }, 60_000);
 

@@ -16,6 +16,8 @@ export interface FollowPort {
   readonly signal: AbortSignal;
   /** Returns when the report is in the history. */
   report(report: ExecReport): Promise<void>;
+  /** A first of its sandbox; later ones are no news. */
+  reach(stage: 'started' | 'first_output', at: number): void;
 }
 
 export type ExecReport = {
@@ -39,6 +41,7 @@ export class OutcomeLost extends Error {
  */
 export async function followExec(seen: ExecState, port: FollowPort): Promise<void> {
   const { client, signal } = port;
+  if (seen.startedAtUs > 0) port.reach('started', Math.floor(seen.startedAtUs / 1000));
   const started = hasEnded(seen)
     ? undefined
     : setTimeout(() => void tellStarted(seen, port), startedAfterMs);
@@ -79,6 +82,7 @@ async function carryOutput(seen: ExecState, port: FollowPort): Promise<ExecState
       await inFlight.empty();
       return item.exec;
     }
+    if (item.kind !== 'resize') port.reach('first_output', Math.floor(item.atUs / 1000));
     const pumped = pumpedItem(seen, item);
     await inFlight.add(
       pumped.item.kind === 'chunk' ? pumped.item.bytes.length : 0,

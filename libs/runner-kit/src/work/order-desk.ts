@@ -1,5 +1,5 @@
 import type { ArtifactStore } from '@vmux/artifacts';
-import { type Order, type OrderNamed, Refusal } from '@vmux/events';
+import { type Order, type OrderNamed, Refusal, type Stage } from '@vmux/events';
 import { DriverRefused, DriverUnavailable, SandboxGone, SupervisorRefused } from '../errors';
 import { argvOf, environmentOf, signalNumber, WORKSPACE } from './exec-facts';
 import { prepare } from './prepare';
@@ -75,6 +75,7 @@ export class OrderDesk {
     if (!driver) return failed(`this runner has no provider ${data.provider}`, false);
     if (data.restore) return failed('this runner cannot restore checkpoints yet', false);
     try {
+      const stages: [Stage, number][] = [];
       if (!found) {
         const { cpus, memoryMiB, diskMiB, pids, gpu } = data.spec.resources;
         const { egress } = data.spec;
@@ -82,13 +83,23 @@ export class OrderDesk {
           { id, limits: { cpus, memoryMiB, diskMiB, pids }, image: data.image, egress, gpu },
           { signal },
         );
+        stages.push(['provisioned', Date.now()]);
       }
       const held = sandboxes.hold(id, driver);
-      await prepare(held, data.spec, this.settings);
+      const prepared = await prepare(held, data.spec, this.settings);
+      if (prepared) stages.push(['extracted', prepared.extractedAt]);
       await this.report(order, id.instance, {
         type: 'SandboxReady',
         data: { base: null, restoredDigest: null },
       });
+      for (const [stage, at] of stages) {
+        await this.report(
+          order,
+          id.instance,
+          { type: 'StageReached', data: { stage, execId: null } },
+          at,
+        );
+      }
     } catch (error) {
       const final = error instanceof DriverRefused || error instanceof SupervisorRefused;
       if (!final && !(error instanceof DriverUnavailable)) throw error;
@@ -222,9 +233,13 @@ export class OrderDesk {
     });
   }
 
-  private async report(order: Order, instance: string, body: ReportBody): Promise<void> {
+  private async report(
+    order: Order,
+    instance: string,
+    body: ReportBody,
+    at = Date.now(),
+  ): Promise<void> {
     const { sessionId, epoch } = order;
-    const at = Date.now();
     await this.settings.reporter.report(
       { ...body, sessionId, epoch, instance, at } as ReportMessageOf,
       this.settings.signal,

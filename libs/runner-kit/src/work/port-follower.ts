@@ -1,7 +1,7 @@
 import type { ReportMessage } from '@vmux/events';
 import type { SupervisorClient } from '../supervisor-client';
 
-type PortReport = {
+export type PortReport = {
   [T in 'PortOpened' | 'PortClosed']: Pick<
     Extract<ReportMessage, { readonly type: T }>,
     'type' | 'data' | 'at'

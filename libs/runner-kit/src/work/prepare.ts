@@ -14,14 +14,15 @@ export interface PrepareSettings {
 
 /**
  * Makes a new sandbox ready for its first exec: the workspace, with the session's bundle unpacked inside
- * the sandbox. Done once per sandbox, also across restarts of the runner: later it would undo work.
+ * the sandbox. Done once per sandbox, also across restarts of the runner: later it would undo work. Says
+ * when a bundle was unpacked, if one was now.
  */
 export async function prepare(
   { id, worker }: Held,
   spec: SessionSpec,
   { artifacts, journal, signal }: PrepareSettings,
-): Promise<void> {
-  if (await journal.isPrepared(id)) return;
+): Promise<{ readonly extractedAt: number } | undefined> {
+  if (await journal.isPrepared(id)) return undefined;
   const { files } = await worker.client();
   const workspace = spec.cwd ?? WORKSPACE;
   await files.makeDirectory(workspace, { makeParents: true, signal });
@@ -36,5 +37,7 @@ export async function prepare(
     stream.on('error', (error) => archive.destroy(error));
     await files.tarIn(workspace, archive, { signal });
   }
+  const extractedAt = Date.now();
   await journal.recordPrepared(id);
+  return spec.bundle === null ? undefined : { extractedAt };
 }

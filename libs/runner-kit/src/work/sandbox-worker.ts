@@ -1,5 +1,5 @@
 import { setMaxListeners } from 'node:events';
-import { type OutputAccepted, Refusal, type ReportMessage } from '@vmux/events';
+import { type OutputAccepted, Refusal, type ReportMessage, type Stage } from '@vmux/events';
 import type { SandboxDriver, SandboxId } from '../driver';
 import { SandboxError } from '../errors';
 import type { ExecState } from '../supervisor-answers';
@@ -7,7 +7,7 @@ import { SupervisorClient } from '../supervisor-client';
 import { followExec, OutcomeLost } from './exec-follower';
 import { OutputPump } from './output-pump';
 import { pause } from './pause';
-import { followPorts } from './port-follower';
+import { followPorts, type PortReport } from './port-follower';
 import type { Reporter } from './reporter';
 
 /** Why a worker is done with its sandbox. */
@@ -53,6 +53,7 @@ export class SandboxWorker {
   private current: Promise<SupervisorClient>;
   private connected: (client: SupervisorClient) => void = () => undefined;
   private readonly following = new Map<string, Promise<void>>();
+  private readonly reached = new Set<Stage>();
 
   constructor(private readonly settings: WorkerSettings) {
     this.id = settings.id;
@@ -84,6 +85,20 @@ export class SandboxWorker {
     const { sessionId, epoch, instance } = this.id;
     const message = { ...body, sessionId, epoch, instance } as ReportMessage;
     await this.settings.reporter.report(message, this.stopping.signal);
+  }
+
+  /** Told once: a repeat after a restart is no news to the history. */
+  private reach(stage: Stage, at: number): void {
+    if (this.reached.has(stage)) return;
+    this.reached.add(stage);
+    this.report({ type: 'StageReached', at, data: { stage, execId: null } }).catch((error) => {
+      if (!this.stopping.signal.aborted) this.fail(error);
+    });
+  }
+
+  private async reportPort(body: PortReport): Promise<void> {
+    await this.report(body);
+    if (body.type === 'PortOpened') this.reach('port_ready', body.at);
   }
 
   /** Lets go of the sandbox, which goes on. */
@@ -136,7 +151,7 @@ export class SandboxWorker {
     try {
       await Promise.race([
         this.watchExecs(client),
-        followPorts(client, signal, (body) => this.report(body)),
+        followPorts(client, signal, (body) => this.reportPort(body)),
         this.failed(client),
       ]);
     } finally {
@@ -186,6 +201,7 @@ export class SandboxWorker {
       pump,
       signal: this.stopping.signal,
       report: (body: Body) => this.report(body),
+      reach: (stage: Stage, at: number) => this.reach(stage, at),
     };
     const followed = followExec(exec, port).then(
       () => void this.following.delete(exec.execId),
