@@ -5,6 +5,7 @@ import type { KeyStore } from '@vmux/key-store';
 import type { Bus } from '@vmux/messaging';
 import type { Logger } from 'pino';
 import { Commander } from './application/commander';
+import { CreateKeys } from './application/create-keys';
 import { ExecWaiting } from './application/exec-waiting';
 import { HistoryReader } from './application/history-reader';
 import { KeyRing } from './application/key-ring';
@@ -85,7 +86,9 @@ function made({ config, logger, metrics, store, bus, keys, keyRing, index }: Out
     keyRing.isRevoked(keyId),
   );
   const commander = new Commander(bus, store, keys, commandTimeoutMs);
-  const commands = new SessionCommands(commander, sessions, index, keys, limits.liveSessions);
+  const createKeys = new CreateKeys(store, sessions);
+  const { liveSessions } = limits;
+  const commands = new SessionCommands(commander, sessions, index, keys, createKeys, liveSessions);
   return [
     Reflector,
     { provide: SessionReader, useValue: sessions },

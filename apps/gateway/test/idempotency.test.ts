@@ -10,6 +10,8 @@ import {
   startService,
   startStack,
 } from '../../../test/support/stack';
+import { CreateKeys } from '../src/application/create-keys';
+import { SessionReader } from '../src/application/session-reader';
 
 let stack: Stack;
 let one: Gateway;
@@ -94,8 +96,10 @@ describe('a change that is asked for twice under one key', () => {
       { name: 'bound', cwd: '/b' },
       { name: 'unbound', cwd: '/a' },
     ]) {
-      const { status, json } = await one.api.post('/v1/sessions', body, create);
-      expect([status, json.code]).toEqual([422, 'key_reused']);
+      for (const { api } of [one, two]) {
+        const { status, json } = await api.post('/v1/sessions', body, create);
+        expect([status, json.code]).toEqual([422, 'key_reused']);
+      }
     }
   });
 
@@ -171,6 +175,22 @@ describe('a refused request', () => {
     expect((await one.api.post(path, { command: 'a', argv: ['a'] }, headers)).status).toBe(400);
     expect((await one.api.post(path, {}, headers)).status).toBe(400);
     expect((await one.api.post(path, { argv: ['fine'] }, headers)).status).toBe(201);
+  });
+
+  it('binds no name either, once it is certain that nothing came of it', async () => {
+    let now = Date.now();
+    const sessions = new SessionReader(stack.store, () => undefined);
+    const keys = new CreateKeys(stack.store, sessions, () => now);
+    await keys.bind('some-key', 'me', 'first');
+    await keys.bind('some-key', 'me', 'first');
+    await expect(keys.bind('some-key', 'me', 'second')).rejects.toMatchObject({
+      code: 'key_reused',
+    });
+    now += 61_000;
+    await keys.bind('some-key', 'me', 'second');
+    await expect(keys.bind('some-key', 'me', 'first')).rejects.toMatchObject({
+      code: 'key_reused',
+    });
   });
 
   it('says what is wrong, without repeating values', async () => {

@@ -13,6 +13,7 @@ import {
 } from '@vmux/events';
 import type { KeyStore } from '@vmux/key-store';
 import { type Answer, type Asking, type Commander, keyOf } from './commander';
+import type { CreateKeys } from './create-keys';
 import type { ExecView } from './exec-view';
 import type { Caller } from './key-ring';
 import { IndexUnavailable, type SessionIndex } from './session-index';
@@ -35,37 +36,15 @@ export interface NewExec {
 }
 
 const MAX_ATTEMPTS = 20;
-const MAX_NAMES = 10_000;
-
-/**
- * A session's id holds its name, so the history of one name does not know the keys of another: the keys
- * that this gateway saw lately are remembered with their names.
- */
-class KeyedNames {
-  private readonly names = new Map<string, string>();
-
-  check(key: string, name: string): void {
-    const bound = this.names.get(key);
-    if (bound !== undefined && bound !== name)
-      throw new Refusal('key_reused', 'this Idempotency-Key was used for another session', {});
-  }
-
-  bind(key: string, name: string): void {
-    this.names.set(key, name);
-    const [oldest] = this.names.keys();
-    if (this.names.size > MAX_NAMES && oldest !== undefined) this.names.delete(oldest);
-  }
-}
 
 /** What clients may ask of sessions, each as one command. */
 export class SessionCommands {
-  private readonly names = new KeyedNames();
-
   constructor(
     private readonly commander: Commander,
     private readonly reader: SessionReader,
     private readonly index: SessionIndex,
     private readonly keys: KeyStore,
+    private readonly createKeys: CreateKeys,
     private readonly liveSessions: number,
   ) {}
 
@@ -98,16 +77,14 @@ export class SessionCommands {
         throw new Refusal('session_deleted', `${sessionId} was deleted`, { sessionId });
       if (known && known.createdBy !== key) continue;
       if (!known) {
-        this.names.check(key, name);
         await this.withinQuota(asking.caller);
+        await this.createKeys.bind(key, owner, name);
       }
       const env = await this.sealed(sessionId, wanted.env);
       const digest = await this.digest(sessionId, body, wanted.env);
       const data = { name, attempt, provider, spec: { ...wanted.spec, env }, lineage: null };
       try {
-        const answer = await this.commander.send(asking, sessionId, 'CreateSession', data, digest);
-        this.names.bind(key, name);
-        return answer;
+        return await this.commander.send(asking, sessionId, 'CreateSession', data, digest);
       } catch (fault) {
         if (!(fault instanceof Refusal) || fault.code !== 'name_taken') throw fault;
       }
