@@ -2,6 +2,7 @@ import { type DynamicModule, Module, ValidationPipe } from '@nestjs/common';
 import { APP_FILTER, APP_GUARD, APP_PIPE } from '@nestjs/core';
 import { BundlesModule } from './bundles/bundles.module';
 import { CoreModule, type Outside } from './core.module';
+import { DataPlaneModule } from './data-plane/data-plane.module';
 import { ExecsModule } from './execs/execs.module';
 import { HealthModule } from './health/health.module';
 import { HistoryModule } from './history/history.module';
@@ -25,6 +26,7 @@ export class GatewayModule {
         SessionsModule,
         ExecsModule,
         LogsModule,
+        DataPlaneModule,
         HistoryModule,
         BundlesModule,
         ApiKeysModule,

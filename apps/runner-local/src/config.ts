@@ -12,6 +12,12 @@ export interface Config {
   readonly launcherFile: string;
   /** For docker sessions that name none. */
   readonly dockerImage: string;
+  /** Where gateways reach the data plane. */
+  readonly tunnel: {
+    readonly host: string;
+    readonly port: number;
+    readonly announcedUrl: string | null;
+  };
   readonly logLevel: string;
 }
 
@@ -39,6 +45,25 @@ export function configFrom(env: NodeJS.ProcessEnv): Config {
     supervisorFile: join(native, 'vmux-supervisor'),
     launcherFile: join(native, 'vmux-ns'),
     dockerImage: env.VMUX_DOCKER_IMAGE || 'debian:bookworm-slim',
+    tunnel: tunnelFrom(env),
     logLevel: env.VMUX_LOG_LEVEL || 'info',
   };
+}
+
+function tunnelFrom(env: NodeJS.ProcessEnv): Config['tunnel'] {
+  const host = env.VMUX_TUNNEL_HOST || '127.0.0.1';
+  const port = Number(env.VMUX_TUNNEL_PORT || 0);
+  if (!Number.isInteger(port) || port < 0 || port > 65_535)
+    throw new Error('set VMUX_TUNNEL_PORT to a port, or leave it out for any');
+  const announcedUrl = env.VMUX_TUNNEL_URL || null;
+  if (announcedUrl !== null && !/^wss?:\/\/[^/]+\/tunnel\/1$/.test(announcedUrl))
+    throw new Error(
+      'set VMUX_TUNNEL_URL to wss://<name>/tunnel/1, where gateways dial this runner',
+    );
+  // The token and the bytes would cross the network in clear, to an address that nobody can dial.
+  if (announcedUrl === null && !/^(127\.\d+\.\d+\.\d+|::1|localhost)$/.test(host))
+    throw new Error(
+      'set VMUX_TUNNEL_URL to where gateways dial this runner, with TLS in front of it',
+    );
+  return { host, port, announcedUrl };
 }

@@ -25,6 +25,7 @@ async function main(): Promise<void> {
     journalDirectory: join(config.dataDir, 'journal'),
     artifacts: config.artifactsDir ? await ArtifactDirectory.at(config.artifactsDir) : undefined,
     maxSandboxes: config.maxSandboxes,
+    tunnel: config.tunnel,
     log: (message, facts = {}) => logger.info(facts, message),
   });
   let stopping = false;

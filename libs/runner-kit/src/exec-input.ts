@@ -8,6 +8,8 @@ export interface ExecInput {
   write(data: Uint8Array): Promise<void>;
   /** Ends the input; on a terminal, types its end-of-file character. */
   end(): Promise<void>;
+  /** Everything below it has been taken, once. */
+  readonly next: number;
 }
 
 let lastWriter = 0;
@@ -21,9 +23,14 @@ function nextWriter(): number {
 export function openInput(
   client: SupervisorClient,
   execId: string,
-  { writer = nextWriter(), offset = 0 }: { writer?: number; offset?: number } = {},
+  {
+    writer = nextWriter(),
+    offset = 0,
+    signal,
+  }: { writer?: number; offset?: number; signal?: AbortSignal } = {},
 ): ExecInput {
   let at = offset;
+  let next = offset;
   let tail: Promise<void> = Promise.resolve();
 
   const send = async (data: Buffer, end: boolean): Promise<void> => {
@@ -31,7 +38,11 @@ export function openInput(
     for (;;) {
       const piece = rest.subarray(0, MAX_DATA);
       const last = end && piece.length === rest.length;
-      const taken = await client.stdin({ execId, writer, offset: at, data: piece, end: last });
+      const taken = await client.stdin(
+        { execId, writer, offset: at, data: piece, end: last },
+        { signal },
+      );
+      next = taken.next;
       const moved = Math.min(Math.max(taken.next - at, 0), piece.length);
       at += moved;
       rest = rest.subarray(moved);
@@ -49,5 +60,8 @@ export function openInput(
   return {
     write: (data) => (data.length === 0 ? Promise.resolve() : queued(asBuffer(data), false)),
     end: () => queued(Buffer.alloc(0), true),
+    get next() {
+      return next;
+    },
   };
 }

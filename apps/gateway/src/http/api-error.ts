@@ -22,6 +22,19 @@ export type EdgeCode =
   | 'revision_past_end'
   | 'index_behind'
   | 'index_unavailable'
+  | 'runner_unreachable'
+  | 'tunnel_broken'
+  | 'no_stdin'
+  | 'no_terminal'
+  | 'input_gap'
+  | 'stale_writer'
+  | 'port_refused'
+  | 'file_not_found'
+  | 'file_forbidden'
+  | 'file_conflict'
+  | 'file_no_space'
+  | 'file_failed'
+  | 'archive_unsafe'
   | 'outcome_unknown';
 
 export type Details = Readonly<Record<string, unknown>>;
@@ -49,9 +62,11 @@ export const ERRORS: Readonly<Record<ErrorCode, readonly [status: number, hint: 
   reserved_name: [400, 'choose another name'],
   unauthorized: [401, 'send Authorization: Bearer vmux_<id>_<secret>'],
   forbidden: [403, 'use an API key that has the scope'],
+  file_forbidden: [403, 'choose another path, or another user of the sandbox'],
   not_found: [404, 'see /docs for what there is'],
   session_not_found: [404, 'list your sessions with GET /v1/sessions'],
   exec_not_found: [404, 'list the execs of the session'],
+  file_not_found: [404, 'list the directory with GET /v1/sessions/<id>/files/list?path='],
   checkpoint_not_found: [404, 'list the checkpoints of the session'],
   fork_not_found: [404, 'see the history of the session'],
   share_not_found: [404, 'see the session for its shares'],
@@ -66,6 +81,11 @@ export const ERRORS: Readonly<Record<ErrorCode, readonly [status: number, hint: 
   operation_underway: [409, 'wait until it is done'],
   not_running: [409, 'see the status of the session'],
   exec_ended: [409, 'see its exit'],
+  no_stdin: [409, 'run it with "stdin": true or with a terminal'],
+  no_terminal: [409, 'run it with a terminal'],
+  input_gap: [409, 'send from the offset that is expected'],
+  stale_writer: [409, 'use a writer that is greater, such as the time in microseconds'],
+  file_conflict: [409, 'see what is there with GET /v1/sessions/<id>/files/stat?path='],
   checkpoint_unusable: [409, 'use another checkpoint'],
   too_early: [409, 'try again later'],
   nothing_to_do: [409, 'see the status of the session'],
@@ -86,12 +106,20 @@ export const ERRORS: Readonly<Record<ErrorCode, readonly [status: number, hint: 
   key_reused: [422, 'use a new Idempotency-Key for another request'],
   digest_mismatch: [422, 'upload it again, under its own digest'],
   not_supported: [422, 'use a provider that can'],
+  archive_unsafe: [422, 'leave out entries that lead outside the directory'],
+  file_failed: [422, 'see the error of the sandbox in the details'],
   too_many: [429, 'end some of them first'],
   rate_limited: [429, 'send fewer requests'],
   too_many_followers: [429, 'close some of the open streams'],
   quota_exceeded: [429, 'stop a session with POST /v1/sessions/<id>/stop'],
   headers_too_large: [431, 'send smaller headers'],
   internal: [500, 'report it with the request id; repeat it with the same Idempotency-Key'],
+  port_refused: [502, 'start a server that listens on the port'],
+  tunnel_broken: [
+    502,
+    'repeat it: input of the same writer and offset is taken once, a file is written whole or not at all',
+  ],
+  runner_unreachable: [503, 'nothing was done: try again shortly'],
   no_placement: [503, 'nothing was done: start a runner for the provider, or try again'],
   store_unavailable: [503, 'nothing was done: try again shortly'],
   messaging_unavailable: [503, 'nothing was done: try again shortly'],
@@ -101,5 +129,6 @@ export const ERRORS: Readonly<Record<ErrorCode, readonly [status: number, hint: 
   no_space: [503, 'nothing was done: make room on the disk of the event store'],
   overloaded: [503, 'nothing was done: try again shortly'],
   unknown_event: [503, 'nothing was done: upgrade the session service'],
+  file_no_space: [507, 'make room in the sandbox, or give it a larger disk'],
   outcome_unknown: [504, 'repeat the request with the same Idempotency-Key to learn its outcome'],
 };

@@ -10,6 +10,7 @@ import { isOurs, refuse, secure } from './hooks';
 const REQUEST_TIMEOUT_MS = 300_000;
 const HEADERS_TIMEOUT_MS = 20_000;
 const MAX_DEPTH = 32;
+const TAKES_BYTES = /^\/v1\/(bundles\/|sessions\/[^/?]+\/(files([/?]|$)|execs\/[^/?]+\/stdin))/;
 
 /** Fastify with bounds on everything that a client can make large or slow. */
 export function httpAdapter({ limits }: Config): FastifyAdapter {
@@ -49,7 +50,7 @@ export function configureServer(fastify: FastifyInstance, config: Config): void 
   });
   // Only where bytes are wanted; they are not read before the endpoint asks for them.
   fastify.addContentTypeParser('application/octet-stream', (request, payload, done) => {
-    if (request.url.startsWith('/v1/bundles/')) done(null, payload);
+    if (TAKES_BYTES.test(request.url)) done(null, payload);
     else done(new ApiError('unsupported_media_type', 'this endpoint takes application/json'));
   });
 }

@@ -9,6 +9,7 @@ import { RevisionPastEnd } from '../application/history-reader';
 import { OffsetPastEnd } from '../application/log-reader';
 import { IndexBehind, IndexUnavailable } from '../application/session-index';
 import { ApiError } from './api-error';
+import { ofTunnel } from './tunnel-faults';
 
 const RETRY_SECONDS = 1;
 
@@ -41,7 +42,7 @@ export function apiErrorOf(fault: unknown): ApiError {
     return new ApiError('body_too_large', fault.message, null, { maxBytes: fault.maxBytes });
   if (fault instanceof KeyDestroyed || fault instanceof StreamDeleted)
     return new ApiError('session_deleted', 'the session was deleted', null, {}, null, cause(fault));
-  return ofFramework(fault);
+  return ofTunnel(fault) ?? ofFramework(fault);
 }
 
 const cause = (fault: unknown): ErrorOptions => ({ cause: fault });

@@ -10,7 +10,9 @@ import {
   parseOrder,
 } from '@vmux/events';
 import { type Bus, decodeJson, encodeJson, MalformedMessage } from '@vmux/messaging';
+import { startTunnelServer } from '@vmux/tunnel';
 import type { Capability, SandboxDriver } from '../driver';
+import { dataPlane } from '../tunnel/data-plane';
 import { OrderDesk } from './order-desk';
 import { Reporter } from './reporter';
 import { RunnerJournal } from './runner-journal';
@@ -26,6 +28,12 @@ export interface RunnerSettings {
   readonly maxSandboxes: number;
   /** Emulated providers say so everywhere. */
   readonly emulated?: boolean;
+  /** Where gateways reach the data plane; on loopback, at any port, without it. */
+  readonly tunnel?: {
+    readonly host: string;
+    readonly port: number;
+    readonly announcedUrl: string | null;
+  };
   readonly log: Log;
 }
 
@@ -61,10 +69,20 @@ export async function startRunner(settings: RunnerSettings): Promise<Runner> {
     return undefined;
   });
 
+  const tunnel = await startTunnelServer({
+    ...(settings.tunnel ?? { host: '127.0.0.1', port: 0 }),
+    serve: dataPlane(sandboxes, log),
+    onFault: (fault) => log('a stream of the tunnel failed', { reason: String(fault) }),
+  });
+
   const incarnation = randomUUID();
   const beat = async () => {
     await sandboxes.adoptAll();
-    const heartbeat = await heartbeatOf(settings, incarnation, sandboxes.count);
+    const heartbeat = await heartbeatOf(settings, {
+      incarnation,
+      sandboxes: sandboxes.count,
+      tunnel: { url: tunnel.url, token: tunnel.token },
+    });
     bus.publish(heartbeatSubject(runnerId), encodeJson(heartbeat));
   };
   const beating = setInterval(
@@ -76,6 +94,7 @@ export async function startRunner(settings: RunnerSettings): Promise<Runner> {
   return {
     stop: async () => {
       clearInterval(beating);
+      await tunnel.close();
       stopping.abort(new Error('the runner stops'));
       await sandboxes.close();
       await orders.stop();
@@ -84,10 +103,13 @@ export async function startRunner(settings: RunnerSettings): Promise<Runner> {
   };
 }
 
+interface Standing extends Pick<Heartbeat, 'incarnation' | 'tunnel'> {
+  readonly sandboxes: number;
+}
+
 async function heartbeatOf(
   { runnerId, drivers, maxSandboxes, emulated = false }: RunnerSettings,
-  incarnation: string,
-  sandboxes: number,
+  { incarnation, sandboxes, tunnel }: Standing,
 ): Promise<Heartbeat> {
   const providers = await Promise.all(
     drivers.map(async (driver) => {
@@ -115,7 +137,7 @@ async function heartbeatOf(
       cpus: cpus().length,
       load: loadavg()[0] ?? 0,
     },
-    tunnel: null,
+    tunnel,
   };
 }
 

@@ -1,0 +1,35 @@
+import { Inject, Module, type OnModuleDestroy } from '@nestjs/common';
+import type { Logger } from 'pino';
+import { RunnerBoard } from '../application/runner-board';
+import { SessionCommands } from '../application/session-commands';
+import { SessionReader } from '../application/session-reader';
+import { Followers } from '../http/followers';
+import { LOGGER } from '../tokens';
+import { FilesController } from './files.controller';
+import { InputController } from './input.controller';
+import { SandboxStreams } from './sandbox-streams';
+import { Transfers } from './transfers';
+
+@Module({
+  controllers: [InputController, FilesController],
+  providers: [
+    {
+      provide: SandboxStreams,
+      inject: [SessionCommands, SessionReader, RunnerBoard],
+      useFactory: (commands: SessionCommands, reader: SessionReader, runners: RunnerBoard) =>
+        new SandboxStreams(commands, reader, runners),
+    },
+    {
+      provide: Transfers,
+      inject: [Followers, LOGGER],
+      useFactory: (followers: Followers, logger: Logger) => new Transfers(followers, logger),
+    },
+  ],
+})
+export class DataPlaneModule implements OnModuleDestroy {
+  constructor(@Inject(SandboxStreams) private readonly streams: SandboxStreams) {}
+
+  onModuleDestroy(): void {
+    this.streams.close();
+  }
+}
