@@ -91,7 +91,7 @@ describeUnless(isRoot, 'namespaces with mapped ids need root on Linux')('the ns 
     await client.start({ execId: 'spin', argv: ['sh', '-c', script] });
     let text = '';
     for await (const item of client.read('spin')) if ('data' in item) text += item.data;
-    expect(Number(/nr_throttled (\d+)/.exec(text)?.[1])).toBeGreaterThan(5);
+    expect(Number(/nr_throttled (\d+)/.exec(text)?.[1])).toBeGreaterThan(0);
     client.close();
     await driver.destroy(idOf('a'));
   });

@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import type { SandboxId } from '@vmux/runner-kit';
@@ -18,6 +19,8 @@ export function nsOptions(): NsDriverOptions {
   const destroyAll = `for d in "$0"/s/*; do [ -d "$d" ] && '${launcherPath}' destroy --dir="$d" --name="s-\${d##*/}" --cgroup-parent='${cgroupParent}'; done`;
   const callOff = whenThisProcessDies(`${destroyAll}; rm -rf -- "$0"`, dataDir);
   releaseLater(() => {
+    // What a failed test did not come to destroy.
+    execFileSync('sh', ['-c', `${destroyAll}; true`, dataDir], { stdio: 'ignore' });
     rmSync(dataDir, { recursive: true, force: true });
     callOff();
   });

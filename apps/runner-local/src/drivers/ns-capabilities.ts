@@ -55,7 +55,12 @@ export async function tryNs(trial: NsTrial, signal?: AbortSignal): Promise<Drive
   return {
     available: true,
     reason: null,
-    offered: ['pty', 'previews', ...optional.flatMap(([name, why]) => (why ? [] : [name]))],
+    offered: [
+      'pty',
+      'previews',
+      'diskLimit',
+      ...optional.flatMap(([name, why]) => (why ? [] : [name])),
+    ],
     missing: { ...never, ...Object.fromEntries(optional.filter(([, why]) => why !== undefined)) },
   };
 }
