@@ -1,0 +1,103 @@
+/** How things look in the API's answers. Times are ISO 8601 in UTC. */
+
+export type SessionStatus =
+  | 'starting'
+  | 'running'
+  | 'suspended'
+  | 'released'
+  | 'lost'
+  | 'stopping'
+  | 'stopped'
+  | 'failed'
+  | 'deleted';
+
+/** What lists show of a session. */
+export interface SessionSummary {
+  readonly id: string;
+  readonly name: string;
+  readonly status: SessionStatus;
+  readonly provider: string;
+  readonly labels: Readonly<Record<string, string>>;
+  readonly createdAt: string;
+  readonly updatedAt: string;
+  readonly lastActivityAt: string;
+  readonly endedAt: string | null;
+  readonly ports: readonly number[];
+  readonly runningExecs: number;
+  readonly execs: {
+    readonly issued: number;
+    readonly succeeded: number;
+    readonly failed: number;
+    readonly unknown: number;
+  };
+}
+
+/** A session as of its last event. */
+export interface SessionInfo {
+  readonly id: string;
+  readonly name: string;
+  readonly owner: string;
+  readonly status: SessionStatus;
+  /** What is under way, such as `suspend`; null when nothing is. */
+  readonly operation: string | null;
+  /** Why it failed, or what failed last. */
+  readonly message: string | null;
+  readonly provider: string;
+  readonly sandbox: {
+    readonly epoch: number;
+    readonly instance: string;
+    readonly runnerId: string;
+    readonly startedAt: string;
+  } | null;
+  readonly ports: readonly { readonly port: number; readonly address: string }[];
+  readonly execs: { readonly total: number; readonly open: number };
+  readonly createdAt: string;
+  readonly lastActivityAt: string;
+  readonly endedAt: string | null;
+  readonly revision: number;
+  readonly position: string;
+  readonly [other: string]: unknown;
+}
+
+export type Stream = 'stdout' | 'stderr' | 'pty';
+
+/** How a command ended, as its sandbox reported it; `unknown` when nobody can tell, and why. */
+export type CommandExit =
+  | { readonly kind: 'exited'; readonly code: number }
+  | { readonly kind: 'signalled'; readonly signal: string }
+  | { readonly kind: 'not_started'; readonly reason: string; readonly message: string | null }
+  | { readonly kind: 'unknown'; readonly reason: string };
+
+/** A command of a session, running or ended. */
+export interface CommandInfo {
+  readonly id: string;
+  readonly sessionId: string;
+  readonly status: 'queued' | 'dispatched' | 'running' | 'exited' | 'unknown';
+  /** The beginning of its command line. */
+  readonly summary: string;
+  readonly purpose: string;
+  readonly pty: boolean;
+  readonly pid: number | null;
+  readonly cancelRequested: boolean;
+  /** Null while it runs. */
+  readonly exit: CommandExit | null;
+  /** How much it wrote, once it has ended. */
+  readonly sizes: Readonly<Record<Stream, number>> | null;
+  readonly issuedAt: string;
+  readonly startedAt: string | null;
+  readonly endedAt: string | null;
+  readonly [other: string]: unknown;
+}
+
+/** One event of a session's history. */
+export interface HistoryEvent {
+  readonly revision: number;
+  readonly position: string;
+  readonly type: string;
+  readonly version: number | null;
+  readonly recordedAt: string;
+  readonly principal: string | null;
+  readonly correlationId: string | null;
+  readonly traceparent: string | null;
+  readonly data: Readonly<Record<string, unknown>>;
+}
