@@ -1,63 +1,17 @@
 import { isDeepStrictEqual } from 'node:util';
-import { Refusal, type Report, type SessionEvent } from '@vmux/events';
+import { Refusal, type SessionEvent } from '@vmux/events';
 import fc from 'fast-check';
 import { evolve, fold } from '../src/domain/evolve';
 import { react } from '../src/domain/react';
 import { exists, isLiving, openExecs, type Session, UNBORN } from '../src/domain/state';
-import { anyReport, creation, type Step, wildSteps } from './domain-arbitraries';
-import { isReport, type Message } from './domain-spec';
-import { World } from './domain-world';
+import { anyReport, creation, wildSteps } from './domain-arbitraries';
+import { played } from './domain-play';
+import { isReport } from './domain-spec';
+import type { World } from './domain-world';
 
 const RUNS = { numRuns: Number(process.env.PROPERTY_RUNS ?? 150) };
 
 const anyPicks = fc.array(fc.nat(), { maxLength: 50, size: 'max' });
-
-function played(create: Message, steps: readonly Step[], after = (_: World) => {}): World {
-  const world = new World();
-  world.deliver(create);
-  for (const step of steps) {
-    take(world, step);
-    after(world);
-  }
-  return world;
-}
-
-function take(world: World, step: Step): void {
-  switch (step.kind) {
-    case 'command':
-      world.deliver({ ...step.command, at: world.now });
-      return;
-    case 'report':
-      world.deliver(about(step, world.session));
-      return;
-    case 'repeat': {
-      const { effective } = world;
-      const message = effective[step.pick % effective.length];
-      if (message) world.deliver(message);
-      return;
-    }
-    case 'serve':
-      world.serve(step.pick);
-      return;
-    case 'finish':
-      world.finish(step.pick);
-      return;
-    case 'attend':
-      world.attend();
-      return;
-    case 'wait':
-      world.now += step.ms;
-  }
-}
-
-function about(step: Extract<Step, { kind: 'report' }>, session: Session): Report {
-  if (step.about === 'any' || !exists(session)) return step.report;
-  const sandbox = step.about === 'current' ? session.current : session.pending;
-  if (!sandbox) return step.report;
-  const { epoch, runnerId } = sandbox;
-  const instance = 'instance' in sandbox ? sandbox.instance : `i-${epoch}`;
-  return { ...step.report, epoch, runnerId, instance };
-}
 
 /** Fast while they are equal, and telling when they are not. */
 function expectSame(actual: Session, expected: Session): void {

@@ -8,6 +8,16 @@ import type {
   Stage,
 } from '@vmux/events';
 import { applyExec, type ExecView } from './exec-view';
+import {
+  active,
+  applySandbox,
+  type PendingView,
+  type PortView,
+  type SandboxView,
+  type SessionStatus,
+} from './sandbox-view';
+
+export type { SessionStatus };
 
 /** What a session looks like to its readers: a fold of its stream that skips what it does not know. */
 export interface SessionView {
@@ -30,6 +40,7 @@ export interface SessionView {
   endedAt: number | null;
   lastActivityAt: number;
   sandbox: SandboxView | null;
+  pending: PendingView | null;
   readonly ports: Map<number, PortView>;
   readonly execs: Map<string, ExecView>;
   readonly checkpoints: Map<string, CheckpointView>;
@@ -37,32 +48,6 @@ export interface SessionView {
   forks: readonly string[];
   stages: readonly { stage: Stage; execId: string | null; at: number }[];
   setup: { manifests: readonly object[]; missingTools: readonly string[] } | null;
-}
-
-export type SessionStatus =
-  | 'unborn'
-  | 'starting'
-  | 'running'
-  | 'suspended'
-  | 'released'
-  | 'lost'
-  | 'stopping'
-  | 'stopped'
-  | 'failed'
-  | 'deleted';
-
-export interface SandboxView {
-  readonly epoch: number;
-  readonly instance: string;
-  readonly runnerId: string;
-  readonly startedAt: number;
-}
-
-export interface PortView {
-  readonly port: number;
-  readonly address: string;
-  readonly execId: string | null;
-  readonly openedAt: number;
 }
 
 export interface CheckpointView {
@@ -101,6 +86,7 @@ export const unborn = (id: string): SessionView => ({
   endedAt: null,
   lastActivityAt: 0,
   sandbox: null,
+  pending: null,
   ports: new Map(),
   execs: new Map(),
   checkpoints: new Map(),
@@ -119,6 +105,7 @@ const MAX_FORKS = 200;
 /** Changes the view in place: a catch-up of thousands of events copies nothing. */
 export function apply(view: SessionView, { event, metadata }: Recorded, position: bigint): void {
   applySession(view, event, metadata.key ?? null);
+  applySandbox(view, event);
   applyExec(view, event, position);
   applyRest(view, event);
 }
@@ -131,68 +118,9 @@ function applySession(view: SessionView, event: SessionEvent, key: string | null
       Object.assign(view, { status: 'starting', createdAt: at, lastActivityAt: at });
       return;
     }
-    case 'SandboxStarted': {
-      const { epoch, instance, runnerId, at } = event.data;
-      view.sandbox = { epoch, instance, runnerId, startedAt: at };
-      view.ports.clear();
-      if (view.status !== 'stopping') view.status = 'running';
-      view.operation = null;
-      return;
-    }
-    case 'RunnerReassigned':
-      if (view.sandbox) view.sandbox = { ...view.sandbox, runnerId: event.data.to };
-      return;
-    case 'SandboxFailed':
-      view.message = event.data.message;
-      return;
-    case 'SandboxLost':
-      withoutSandbox(view, 'lost');
-      return;
-    case 'SandboxReleased':
-      withoutSandbox(view, 'released');
-      return;
-    case 'SuspendRequested':
-      view.operation = 'suspend';
-      return;
-    case 'SandboxSuspended':
-      view.status = 'suspended';
-      view.operation = null;
-      return;
-    case 'ResumeRequested':
-      view.operation = 'resume';
-      return;
-    case 'SandboxResumed':
-      view.status = 'running';
-      view.operation = null;
-      return;
-    case 'SuspendFailed':
-    case 'ResumeFailed':
-    case 'RestoreFailed':
-    case 'MoveFailed':
-      view.operation = null;
-      view.message = event.data.message;
-      return;
-    case 'ReleaseRequested':
-      view.operation = 'release';
-      return;
-    case 'RehydrateRequested':
-      view.operation = 'rehydrate';
-      return;
-    case 'RollbackRequested':
-      view.operation = 'rollback';
-      return;
-    case 'MoveRequested':
-      view.operation = 'move';
-      return;
-    case 'Moved':
-      view.provider = event.data.to;
-      view.operation = null;
-      return;
-    case 'RolledBack':
-      view.operation = null;
-      return;
     case 'StopRequested':
       view.status = 'stopping';
+      view.pending = null;
       view.operation = null;
       return;
     case 'SessionStopped':
@@ -208,16 +136,9 @@ function applySession(view: SessionView, event: SessionEvent, key: string | null
       ended(view, 'deleted', event.data.at, null);
       return;
     case 'ActivityObserved':
-      view.lastActivityAt = Math.max(view.lastActivityAt, event.data.at);
+      active(view, event.data.at);
       return;
   }
-}
-
-function withoutSandbox(view: SessionView, status: 'lost' | 'released'): void {
-  view.sandbox = null;
-  view.ports.clear();
-  view.operation = null;
-  if (view.status !== 'stopping') view.status = status;
 }
 
 function ended(view: SessionView, status: SessionStatus, at: number, message: string | null): void {
@@ -225,6 +146,7 @@ function ended(view: SessionView, status: SessionStatus, at: number, message: st
   view.operation = null;
   view.endedAt ??= at;
   view.sandbox = null;
+  view.pending = null;
   view.ports.clear();
   view.message = message ?? view.message;
 }
