@@ -14,7 +14,6 @@ import { LogReader } from './application/log-reader';
 import { RateLimit } from './application/rate-limit';
 import { RunnerBoard } from './application/runner-board';
 import { SessionCommands } from './application/session-commands';
-import type { SessionIndex } from './application/session-index';
 import { SessionReader } from './application/session-reader';
 import { GuardedStore } from './application/store-guard';
 import { Tickets } from './application/tickets';
@@ -23,6 +22,7 @@ import { FAILED_LOGINS } from './http/auth.guard';
 import { Followers } from './http/followers';
 import type { Metrics } from './http/metrics';
 import { LogStreams } from './logs/log-streams';
+import type { RunningIndex } from './projections/start-index';
 import {
   ARTIFACTS,
   BUS,
@@ -44,7 +44,7 @@ export interface Outside {
   readonly artifacts: ArtifactStore;
   readonly keys: KeyStore;
   readonly keyRing: KeyRing;
-  readonly index: SessionIndex;
+  readonly index: RunningIndex;
   readonly runners: RunnerBoard;
 }
 

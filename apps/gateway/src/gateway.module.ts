@@ -10,6 +10,7 @@ import { AuthGuard } from './http/auth.guard';
 import { ErrorFilter } from './http/error.filter';
 import { validation } from './http/validation';
 import { ApiKeysModule } from './keys/api-keys.module';
+import { ListsModule } from './lists/lists.module';
 import { LogsModule } from './logs/logs.module';
 import { RunnersModule } from './runners/runners.module';
 import { SessionsModule } from './sessions/sessions.module';
@@ -26,6 +27,7 @@ export class GatewayModule {
         SessionsModule,
         ExecsModule,
         LogsModule,
+        ListsModule,
         DataPlaneModule,
         HistoryModule,
         BundlesModule,

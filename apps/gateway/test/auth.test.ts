@@ -48,6 +48,8 @@ const paths = (id: string): readonly [string, string, unknown?][] => [
   ['GET', `/v1/sessions/${id}/events`],
   ['PUT', `/v1/bundles/${'0'.repeat(64)}`, new Uint8Array([1])],
   ['GET', '/v1/runners'],
+  ['GET', '/v1/usage'],
+  ['POST', '/v1/admin/rebuild'],
   ['GET', '/v1/api-keys'],
   ['POST', '/v1/api-keys', { name: 'x', scopes: ['admin'] }],
   ['DELETE', '/v1/api-keys/000000000000'],

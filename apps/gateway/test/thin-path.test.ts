@@ -104,6 +104,19 @@ describe('a gateway', () => {
     expect(listed.json.sessions).toMatchObject([{ id, labels: { team: 'red' } }]);
   });
 
+  it('adds up what was used, and builds its lists again when it is told to', async () => {
+    const { api } = gateway;
+    const shown = { sessions: 5, execs: 3, outputBytes: 28 };
+    const used = () =>
+      until(async () => {
+        const { json } = await api.get('/v1/usage');
+        return json.outputBytes === shown.outputBytes && json;
+      });
+    expect(await used()).toMatchObject(shown);
+    expect((await api.post('/v1/admin/rebuild')).status).toBe(202);
+    expect(await used()).toMatchObject(shown);
+  });
+
   it('stops a session, and then deletes it for good', async () => {
     const { api } = gateway;
     const { id } = (await api.post('/v1/sessions', { name: 'stopped' })).json;
