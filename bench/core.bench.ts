@@ -122,7 +122,7 @@ async function reconnecting(api: ApiClient, runner: FakeRunner): Promise<number[
   for (let at = 0; at < RECONNECTS; at += 1) {
     const offset = random.integer(whole.length);
     const started = performance.now();
-    // Half of the readers come with a revision that fits, half with one that does not.
+    // The revision is a guess that mostly does not fit: the offset is looked for.
     const headers = { 'last-event-id': `${offset}@${random.integer(1000)}` };
     const events = api.events(path, { headers });
     const first = await events.next();
