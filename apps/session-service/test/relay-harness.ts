@@ -18,7 +18,7 @@ import {
   startProcess,
   temporaryDirectory,
 } from '@vmux/testing';
-import { connect, type JetStreamManager, type NatsConnection } from 'nats';
+import { connect, type JetStreamManager, type NatsConnection, type StoredMsg } from 'nats';
 
 export interface Copied {
   readonly sequence: number;
@@ -141,6 +141,15 @@ export async function everything(
   return events;
 }
 
+const READ_AT_ONCE = 100;
+
+/** Null for one that was purged. */
+const messageAt = (manager: JetStreamManager, stream: string, seq: number) =>
+  manager.streams.getMessage(stream, { seq }).catch((error: { api_error?: { code: number } }) => {
+    if (error.api_error?.code === 404) return null;
+    throw error;
+  });
+
 /** What stands in a copy, in order of sequence. */
 export async function copied(
   manager: JetStreamManager,
@@ -151,16 +160,12 @@ export async function copied(
     { length: state.messages === 0 ? 0 : state.last_seq - state.first_seq + 1 },
     (_, index) => state.first_seq + index,
   );
-  const found = await Promise.all(
-    sequences.map((seq) =>
-      manager.streams
-        .getMessage(stream, { seq })
-        .catch((error: { api_error?: { code: number } }) => {
-          if (error.api_error?.code === 404) return null;
-          throw error;
-        }),
-    ),
-  );
+  const found: (StoredMsg | null)[] = [];
+  // A few at a time: thousands of requests at once run into one another's time-outs.
+  while (sequences.length > 0) {
+    const some = sequences.splice(0, READ_AT_ONCE).map((seq) => messageAt(manager, stream, seq));
+    found.push(...(await Promise.all(some)));
+  }
   return found.flatMap((message) =>
     message === null
       ? []
