@@ -1,8 +1,8 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { releaseAll, seededRandom, until } from '@vmux/testing';
-import { NsDriver } from '../../apps/runner-local/src/drivers/ns-driver';
 import { assemble, type Cast } from '../support/cast';
+import { sweep } from '../support/sandboxes';
 import { Checker, type Violation } from './checker';
 import { PatientClient } from './client';
 import { type Faults, torment } from './nemesis';
@@ -96,12 +96,6 @@ const untilThen = (work: Promise<void>, end: number): Promise<void> =>
     work,
     new Promise<void>((done) => setTimeout(done, Math.max(0, end - Date.now()))),
   ]);
-
-async function sweep({ driver: options }: Cast): Promise<void> {
-  const driver = new NsDriver(options);
-  for (const { id } of await driver.list()) await driver.destroy(id);
-  await driver.close();
-}
 
 async function endSessions(cast: Cast, client: PatientClient, script: Script): Promise<void> {
   for (const session of script.sessions)

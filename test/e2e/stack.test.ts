@@ -11,6 +11,7 @@ import {
   until,
 } from '@vmux/testing';
 import { ApiClient } from '../support/api-client';
+import { firstProcessOf } from '../support/sandboxes';
 
 const isRoot = process.getuid?.() === 0;
 
@@ -119,7 +120,7 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('the embedded s
     await until(async () => (await api.raw(`/v1/sessions/${session}/logs`)).bytes.length > 0, {
       timeoutMs: 30_000,
     });
-    const pid = firstProcessOf(dataDir, session);
+    const pid = firstProcessOf(join(dataDir, 'runner/ns/s'), session);
     process.kill(pid, 'SIGKILL');
     const ended = await until(
       async () => {
@@ -132,13 +133,3 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('the embedded s
     await api.post(`/v1/sessions/${session}/stop`);
   }, 90_000);
 });
-
-/** PID 1 of the session's sandbox, as its driver recorded it. */
-function firstProcessOf(dataDir: string, session: string): number {
-  const sandboxes = join(dataDir, 'runner/ns/s');
-  const own = readdirSync(sandboxes).find((name) =>
-    readFileSync(join(sandboxes, name, 'state.json'), 'utf8').includes(`"${session}"`),
-  );
-  if (!own) throw new Error(`no sandbox of ${session}`);
-  return Number(readFileSync(join(sandboxes, own, 'pid'), 'utf8').split(' ')[0]);
-}

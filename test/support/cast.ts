@@ -79,10 +79,15 @@ export interface Cast {
   openStore(): EventStore;
 }
 
+export interface Settings {
+  /** More of the environment of both gateways. */
+  readonly gateway?: NodeJS.ProcessEnv;
+}
+
 const roles: readonly Role[] = ['gateway', 'session-service', 'consumer', { runner: 'local' }];
 
 /** The whole of vmux as real processes: two gateways, two session services, one of everything else. */
-export async function assemble(): Promise<Cast> {
+export async function assemble({ gateway = {} }: Settings = {}): Promise<Cast> {
   const dir = temporaryDirectory('chaos');
   const passwordFile = (role: Role) => join(dir, `${userOf(role)}.password`);
   const passwordOf = (role: Role) => `password-of-${userOf(role)}`;
@@ -159,6 +164,7 @@ export async function assemble(): Promise<Cast> {
             VMUX_LIVE_SESSIONS: '1000',
             VMUX_REQUESTS_PER_SECOND: '100000',
             VMUX_REQUEST_BURST: '100000',
+            ...gateway,
           }),
         ),
     ),
