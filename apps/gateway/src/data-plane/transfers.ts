@@ -33,7 +33,7 @@ export class Transfers {
   /** Sends the body of the request, to its end; a body that is cut off is no end. */
   async upload(request: FastifyRequest, stream: OpenedStream): Promise<unknown> {
     try {
-      for await (const piece of piecesOf(request)) await stream.send(piece);
+      for await (const piece of untilFailed(piecesOf(request), stream)) await stream.send(piece);
     } catch (fault) {
       stream.cancel();
       throw fault;
@@ -68,6 +68,30 @@ export class Transfers {
       stream.cancel();
       out.cut();
     }
+  }
+}
+
+/** A client that sends nothing more hears at once that the other end is gone. */
+async function* untilFailed(
+  pieces: AsyncIterable<Uint8Array> | readonly Uint8Array[],
+  stream: OpenedStream,
+): AsyncGenerator<Uint8Array> {
+  const failed = new AbortController();
+  let interrupt: () => void = () => undefined;
+  stream.result.catch((fault) => {
+    failed.abort(fault);
+    interrupt();
+  });
+  const iterator =
+    Symbol.asyncIterator in pieces ? pieces[Symbol.asyncIterator]() : pieces[Symbol.iterator]();
+  for (;;) {
+    const step = await new Promise<IteratorResult<Uint8Array>>((resolve, reject) => {
+      failed.signal.throwIfAborted();
+      interrupt = () => reject(failed.signal.reason);
+      Promise.resolve(iterator.next()).then(resolve, reject);
+    });
+    if (step.done) return;
+    yield step.value;
   }
 }
 
