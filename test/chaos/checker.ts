@@ -1,5 +1,6 @@
 import type { EventStore, RecordedEvent } from '@vmux/event-store';
 import { EVENT_RELAY_STREAM, logStream, sessionStream } from '@vmux/events';
+import type { SandboxId } from '@vmux/runner-kit';
 import { connect } from 'nats';
 import type { Cast } from '../support/cast';
 import type { PatientClient } from './client';
@@ -66,6 +67,18 @@ export class Checker {
     }
     await this.checkLists();
     await this.checkRelay();
+  }
+
+  /** Every sandbox that any of the sessions ever had. */
+  async sandboxes(): Promise<SandboxId[]> {
+    const found: SandboxId[] = [];
+    for (const sessionId of this.script.sessions) {
+      for await (const { type, data } of this.eventsOf(sessionStream(sessionId))) {
+        if (type !== 'SandboxStarted' || data instanceof Uint8Array) continue;
+        found.push({ sessionId, epoch: Number(data.epoch), instance: String(data.instance) });
+      }
+    }
+    return found;
   }
 
   private async openExecs(): Promise<string[]> {

@@ -1,6 +1,9 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { parseArgs } from 'node:util';
+import type { SandboxId } from '@vmux/runner-kit';
 import { releaseAll, seededRandom, until } from '@vmux/testing';
+import { cgroupNameOf, keyOf } from '../../apps/runner-local/src/drivers/ns-store';
 import { assemble, type Cast } from '../support/cast';
 import { sweep } from '../support/sandboxes';
 import { Checker, type Violation } from './checker';
@@ -43,7 +46,6 @@ async function main(): Promise<number> {
   if (!(seconds > 0) || !Number.isInteger(seed) || !(sessions > 0)) throw new Error(usage);
   console.error(`chaos: ${seconds} s, seed ${seed}, ${sessions} sessions`);
 
-  const before = traces();
   const cast = await assemble();
   cleanUp = async () => {
     for (const actor of cast.actors) await actor.kill();
@@ -68,8 +70,8 @@ async function main(): Promise<number> {
     ...script.followers
       .filter(({ finished }) => !finished)
       .map(
-        ({ operation, bytes }) =>
-          `a follower of ${operation.session}/${operation.execId} waits at ${bytes.length}`,
+        ({ operation, bytes, lastAnswer }) =>
+          `a follower of ${operation.session}/${operation.execId} waits at ${bytes.length}, last told ${lastAnswer}`,
       ),
   ];
   if (unfinished.length > 0) {
@@ -78,10 +80,11 @@ async function main(): Promise<number> {
     console.error('chaos: checking');
     await checker.check();
   }
+  const sandboxes = await checker.sandboxes();
   await store.close();
   await endSessions(cast, client, script);
   await cleanUp();
-  const left = leftBehind(before);
+  const left = leftBehind(sandboxes);
   const violations: Violation[] = [
     ...checker.violations,
     ...left.map((what) => ({ law: 'leaves nothing behind', what })),
@@ -105,34 +108,28 @@ async function endSessions(cast: Cast, client: PatientClient, script: Script): P
   );
 }
 
-/** What a sandbox could leave on the machine. */
-const traces = () => ({
-  mounts: readFileSync('/proc/self/mounts', 'utf8').split('\n').length,
-  groups: ['memory', 'pids', 'freezer', 'cpu', 'unified', '.']
-    .map((name) => `/sys/fs/cgroup/${name}/vmux`)
-    .filter((path) => existsSync(path))
-    .flatMap((path) =>
-      readdirSync(path, { withFileTypes: true }).filter((entry) => entry.isDirectory()),
-    ).length,
-  supervisors: readdirSync('/proc')
+/** What is left of these sandboxes on the machine; others may be at work beside this run. */
+function leftBehind(sandboxes: readonly SandboxId[]): string[] {
+  const groups = sandboxes.flatMap((id) =>
+    ['.', 'memory', 'pids', 'freezer', 'cpu', 'unified']
+      .map((hierarchy) => join('/sys/fs/cgroup', hierarchy, 'vmux', cgroupNameOf(keyOf(id))))
+      .filter((path) => existsSync(path)),
+  );
+  const processes = readdirSync('/proc')
     .filter((pid) => /^\d+$/.test(pid))
-    .filter((pid) => commandOf(pid).includes('vmux-supervisor')).length,
-});
+    .map(commandOf)
+    .filter((command) =>
+      sandboxes.some(({ instance }) => command.includes(`--instance=${instance}`)),
+    );
+  return [...groups, ...processes].map((what) => `left behind: ${what}`);
+}
 
 function commandOf(pid: string): string {
   try {
-    return readFileSync(`/proc/${pid}/cmdline`, 'utf8');
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ');
   } catch {
     return ''; // It ended while it was looked at.
   }
-}
-
-function leftBehind(before: ReturnType<typeof traces>): string[] {
-  const now = traces();
-  const names = ['mounts', 'groups', 'supervisors'] as const;
-  return names
-    .filter((name) => now[name] > before[name])
-    .map((name) => `${now[name] - before[name]} ${name}`);
 }
 
 interface Outcome {

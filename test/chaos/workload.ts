@@ -22,6 +22,8 @@ export interface Follower {
   bytes: Buffer;
   finished: boolean;
   drops: number;
+  /** What the last read that did not finish was answered. */
+  lastAnswer: string;
 }
 
 export interface Script {
@@ -148,7 +150,13 @@ async function play(
     return;
   }
   if (operation.kind === 'mark') return;
-  const follower: Follower = { operation, bytes: Buffer.alloc(0), finished: false, drops: 0 };
+  const follower: Follower = {
+    operation,
+    bytes: Buffer.alloc(0),
+    finished: false,
+    drops: 0,
+    lastAnswer: '',
+  };
   script.followers.push(follower);
   await follow(client, random, follower);
 }
@@ -164,8 +172,9 @@ async function follow(
   while (!follower.finished) {
     const drop = random.integer(3) === 0 ? 1 + random.integer(200_000) : undefined;
     const path = `/v1/sessions/${session}/logs?exec=${execId}&stream=${stream}&follow=true&offset=${follower.bytes.length}`;
-    const { bytes, complete } = await client.read(path, drop);
-    follower.bytes = Buffer.concat([follower.bytes, bytes]);
+    const { bytes, complete, status } = await client.read(path, drop);
+    follower.lastAnswer = status === 200 ? '200' : `${status} ${bytes.toString().slice(0, 200)}`;
+    if (status === 200) follower.bytes = Buffer.concat([follower.bytes, bytes]);
     follower.finished = complete;
     if (!complete) {
       follower.drops += 1;
