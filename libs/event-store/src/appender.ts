@@ -56,9 +56,11 @@ export class Appender {
     });
   }
 
-  async close(): Promise<void> {
-    const line = await this.line?.catch(() => undefined);
-    line?.call.cancel();
+  close(): void {
+    this.line?.then(
+      ({ call }) => call.cancel(),
+      () => undefined,
+    );
   }
 
   private async openLine(stream: string): Promise<Line> {

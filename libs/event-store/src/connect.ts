@@ -157,18 +157,21 @@ class EventStoreConnection implements EventStore {
     source: SubscriptionSource,
     signal?: AbortSignal,
   ): AsyncGenerator<SubscriptionItem, void, undefined> {
+    const place = new Place(source);
     const reading = this.begin(signal);
     const pause = new Pause();
-    const place = new Place(source);
     try {
       while (!reading.stopped) {
         let feed: Feed | undefined;
         try {
           feed = reading.use(await Feed.open(this.connection, place.request()));
+          // The server confirms a subscription at once; only then may nothing come for long.
+          let waitMs: number | undefined = this.timeoutMs;
           for (;;) {
-            const batch: readonly ReadItem[] | undefined = await feed.next();
+            const batch: readonly ReadItem[] | undefined = await feed.next(waitMs);
             if (reading.stopped) return;
             if (!batch) break;
+            waitMs = undefined;
             pause.reset();
             for (const item of batch) {
               const shown = place.pass(item);
@@ -193,8 +196,8 @@ class EventStoreConnection implements EventStore {
   async close(): Promise<void> {
     this.closed = true;
     for (const reading of this.readings) reading.stop();
-    await this.appender.close();
-    await this.connection.close();
+    this.appender.close();
+    this.connection.close();
   }
 
   /** The outcome of an append whose answer was lost, if the stream has it. */

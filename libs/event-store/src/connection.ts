@@ -27,7 +27,10 @@ export class Connection {
     this.current ??= this.dial();
     const dialling = this.current;
     try {
-      return await dialling;
+      const session = await dialling;
+      // Its 'close' may still be to come.
+      if (session.destroyed || session.closed) throw unavailable('the connection was lost');
+      return session;
     } catch (cause) {
       if (this.current === dialling) this.current = undefined;
       throw cause;
@@ -57,9 +60,9 @@ export class Connection {
     session.close();
   }
 
-  async close(): Promise<void> {
+  /** Connections still being made end too, or when they turn out to be made. */
+  close(): void {
     this.closed = true;
-    await this.current?.catch(() => undefined);
     for (const session of this.open) session.destroy();
   }
 
