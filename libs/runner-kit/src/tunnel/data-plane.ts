@@ -10,9 +10,19 @@ import {
 import { openInput } from '../exec-input';
 import type { SupervisorClient } from '../supervisor-client';
 import type { SandboxWorker } from '../work/sandbox-worker';
-import type { Held, Log, Sandboxes } from '../work/sandboxes';
+import type { Held, Log } from '../work/sandboxes';
 import { serveFile } from './file-streams';
 import { refusalOf } from './refusals';
+
+type Worker = Pick<SandboxWorker, 'client' | 'report'>;
+type Found = Pick<Held, 'id'> & { readonly worker: Worker };
+
+/** The sandboxes that this runner has. */
+export interface DataPlaneSandboxes {
+  /** False while some may not have been found again yet. */
+  readonly allKnown: boolean;
+  find(sessionId: string, epoch: number): Found | undefined;
+}
 
 const CONNECT_WITHIN_MS = 10_000;
 const ACTIVITY_EVERY_MS = 2_000;
@@ -21,7 +31,7 @@ const ACTIVITY_EVERY_MS = 2_000;
  * Interactive bytes of the sandboxes that this runner has: each stream is bound to one of them, and to
  * its epoch and instance, when it is opened; it ends with the pipe to that sandbox.
  */
-export function dataPlane(sandboxes: Sandboxes, log: Log): Serve {
+export function dataPlane(sandboxes: DataPlaneSandboxes, log: Log): Serve {
   const activity = new Activity(log);
   return async (value, stream) => {
     const request = parseRequest(value);
@@ -40,7 +50,7 @@ export function dataPlane(sandboxes: Sandboxes, log: Log): Serve {
   };
 }
 
-function heldOf(sandboxes: Sandboxes, { sessionId, epoch, instance }: SandboxRef): Held {
+function heldOf(sandboxes: DataPlaneSandboxes, { sessionId, epoch, instance }: SandboxRef): Found {
   const held = sandboxes.find(sessionId, epoch);
   if (held && held.id.instance === instance) return held;
   if (!held && !sandboxes.allKnown)
@@ -62,7 +72,9 @@ async function serve(
     case 'dial': {
       const port = await client.dial(request.port, { signal: stream.signal });
       const outward = async () => {
-        for await (const piece of port) await stream.send(piece);
+        // An iterator of its own kind: the usual one destroys both directions at the end of this one.
+        for await (const piece of port.iterator({ destroyOnReturn: false }))
+          await stream.send(piece);
         stream.end();
       };
       await Promise.all([outward(), pipeline(stream.receive(), port)]).finally(() =>
@@ -118,11 +130,11 @@ function within<T>(ms: number, promise: Promise<T>, signal: AbortSignal): Promis
 
 /** Says that a sandbox is in use, so that it is not taken for idle. A hint: it may be lost. */
 class Activity {
-  private readonly told = new WeakMap<SandboxWorker, number>();
+  private readonly told = new WeakMap<Worker, number>();
 
   constructor(private readonly log: Log) {}
 
-  seen(worker: SandboxWorker, op: TunnelRequest['op']): void {
+  seen(worker: Worker, op: TunnelRequest['op']): void {
     const at = Date.now();
     if (at - (this.told.get(worker) ?? 0) < ACTIVITY_EVERY_MS) return;
     this.told.set(worker, at);
