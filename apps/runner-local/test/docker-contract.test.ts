@@ -56,7 +56,7 @@ group('a docker sandbox', () => {
     driver = new DockerDriver(settingsFor(engine));
     docker = new Docker({ socketPath: engine.socketPath });
     await driver.create(spec);
-  }, 180_000);
+  }, 600_000);
   afterAll(async () => {
     await driver.destroy(id);
     await engine.stop();

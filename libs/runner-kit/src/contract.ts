@@ -22,7 +22,7 @@ export function driverContract(
 ): void {
   group(`the driver contract on ${name}`, () => {
     const bench = new Bench(openTarget);
-    beforeAll(() => bench.open(), 120_000);
+    beforeAll(() => bench.open(), 600_000);
     afterAll(() => bench.close(), 120_000);
     outputContract(bench);
     execContract(bench);

@@ -70,33 +70,22 @@ const namespaces = [
   'private',
 ];
 
-/** A Debian of the distribution's packages, made once per checkout. */
+/** A Debian of the distribution's packages, made once per checkout, by one process at a time. */
 function baseArchive(): string {
-  const archive = join(projectRoot(), 'dist/cache/bookworm.tar');
+  const cache = join(projectRoot(), 'dist/cache');
+  const archive = join(cache, 'bookworm.tar');
   if (existsSync(archive)) return archive;
+  mkdirSync(cache, { recursive: true });
   const scratch = temporaryDirectory('debootstrap');
-  const root = join(scratch, 'root');
-  run('debootstrap', [
-    '--variant=minbase',
-    '--include=ca-certificates,python3-minimal',
-    'bookworm',
-    root,
-  ]);
-  const draft = join(scratch, 'root.tar');
-  run('tar', [
-    '-C',
-    root,
-    '--exclude=./var/cache/apt/archives/*.deb',
-    '--exclude=./dev/*',
-    '-cf',
-    draft,
-    '.',
-  ]);
-  mkdirSync(join(projectRoot(), 'dist/cache'), { recursive: true });
-  run('mv', [draft, archive]);
+  run('flock', [join(cache, 'lock'), '/bin/sh', '-ec', makeBase, archive, scratch]);
   rmSync(scratch, { recursive: true, force: true });
   return archive;
 }
+
+const makeBase = `[ ! -e "$0" ] || exit 0
+debootstrap --variant=minbase --include=ca-certificates,python3-minimal bookworm "$1/root"
+tar -C "$1/root" --exclude='./var/cache/apt/archives/*.deb' --exclude='./dev/*' -cf "$1/root.tar" .
+mv "$1/root.tar" "$0"`;
 
 function run(program: string, args: readonly string[]): void {
   const done = spawnSync(program, args, {

@@ -24,7 +24,7 @@ describeUnless(reason === undefined, reason ?? '')('a Docker engine of a test’
     await engine.stop();
     expect(traces()).toEqual(before);
     expect(existsSync(`/proc/${engine.pid}`)).toBe(false);
-  }, 180_000);
+  }, 600_000);
 });
 
 /** What an engine could leave behind on the machine. */
