@@ -1,7 +1,13 @@
 import { randomBytes } from 'node:crypto';
 import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
+
+/** Of the user, whether it exists or not. */
+export function dataPathOf(env: NodeJS.ProcessEnv): string {
+  const home = env.XDG_DATA_HOME || join(homedir(), '.local', 'share');
+  return resolve(env.VMUX_DATA_DIR || join(home, 'vmux'));
+}
 
 /** Where the embedded stack keeps everything that it must not lose, readable by its user alone. */
 export class DataDirectory {
@@ -14,8 +20,7 @@ export class DataDirectory {
   }
 
   static ofUser(env: NodeJS.ProcessEnv): DataDirectory {
-    const home = env.XDG_DATA_HOME || join(homedir(), '.local', 'share');
-    return DataDirectory.at(env.VMUX_DATA_DIR || join(home, 'vmux'));
+    return DataDirectory.at(dataPathOf(env));
   }
 
   /** A directory of one part of the stack. */

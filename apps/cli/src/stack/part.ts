@@ -9,6 +9,7 @@ export interface PartSettings {
   readonly env?: NodeJS.ProcessEnv;
   /** Sees each line of stdout and stderr until it returns what the part says of itself when it is ready. */
   readonly ready: (line: string) => Readonly<Record<string, unknown>> | undefined;
+  readonly onSpawn?: (pid: number) => void;
 }
 
 export interface Part {
@@ -38,6 +39,7 @@ export async function startPart(
     child.once('error', (error) => resolve(error.message));
     child.once('exit', (code, signal) => resolve(signal ?? `exit code ${code}`));
   });
+  if (child.pid !== undefined) settings.onSpawn?.(child.pid);
   const ready = await Promise.race([
     readiness(child, settings, log),
     exited.then((how) => {

@@ -11,6 +11,8 @@ export interface StackSettings {
   /** Where the built programs are. */
   readonly dist: string;
   readonly log: (part: string, line: string) => void;
+  /** Told of every process as soon as it exists. */
+  readonly onPart?: (name: string, pid: number) => void;
 }
 
 export interface Stack {
@@ -22,6 +24,8 @@ export interface Stack {
 
 const runnerId = 'local';
 const roles: readonly Role[] = ['gateway', 'session-service', 'consumer', { runner: runnerId }];
+/** The one user of this machine shares it with nobody: what runs is bounded by the runner. */
+const liveSessions = '200';
 const firstPauseMs = 200;
 const longestPauseMs = 10_000;
 
@@ -32,7 +36,8 @@ export async function startStack(settings: StackSettings): Promise<Stack> {
     for (const part of running.reverse()) await part.stop();
   };
   const start = async (part: PartSettings): Promise<Part['ready']> => {
-    const kept = new KeptPart(part, settings.log);
+    const onSpawn = (pid: number) => settings.onPart?.(part.name, pid);
+    const kept = new KeptPart({ ...part, onSpawn }, settings.log);
     running.push(kept);
     return kept.start();
   };
@@ -81,7 +86,11 @@ export async function startStack(settings: StackSettings): Promise<Stack> {
     await start({
       name: 'gateway',
       ...service('gateway'),
-      env: { ...as('gateway'), VMUX_PORT: String(gatewayPort) },
+      env: {
+        ...as('gateway'),
+        VMUX_PORT: String(gatewayPort),
+        VMUX_LIVE_SESSIONS: process.env.VMUX_LIVE_SESSIONS || liveSessions,
+      },
     });
     return { url: `http://127.0.0.1:${gatewayPort}`, keyFile: join(data.path, 'api-key'), stop };
   } catch (error) {

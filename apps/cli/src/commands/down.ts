@@ -1,0 +1,20 @@
+import { noNames, parsed } from '../arguments';
+import { dataPathOf } from '../stack/data-directory';
+import { endProcess } from '../stack/process-identity';
+import { runningStack } from '../stack/stack-record';
+import { print } from '../terminal/output';
+
+const graceMs = 60_000;
+
+/** Ends the embedded stack. Sandboxes go on and are taken up again by the next one. */
+export async function down(args: readonly string[]): Promise<number> {
+  noNames(parsed('down', args, {}), 'down');
+  const stack = runningStack(dataPathOf(process.env));
+  if (!stack) {
+    await print('no stack runs here');
+    return 0;
+  }
+  await endProcess(stack, graceMs);
+  await print('the stack is stopped; sessions and their sandboxes stay: vmux up brings them back');
+  return 0;
+}

@@ -1,0 +1,88 @@
+import { constants } from 'node:os';
+import type { Command, CommandExit, CommandResult } from '@vmux/sdk';
+import { exitCodes } from '../failure';
+import { say, write } from '../terminal/output';
+
+export interface FollowOptions {
+  /** What INT and TERM do: leave the command running, or end it. */
+  readonly onInterrupt: 'detach' | 'cancel';
+  /** Whether output goes to our own stdout and stderr as it comes. */
+  readonly streams: boolean;
+}
+
+/** Null when we left and the command goes on. */
+export async function follow(
+  command: Command,
+  { onInterrupt, streams }: FollowOptions,
+): Promise<CommandResult | null> {
+  const leave = new AbortController();
+  let interrupts = 0;
+  const interrupted = () => {
+    interrupts += 1;
+    if (onInterrupt === 'detach' || interrupts > 1) leave.abort();
+    else command.cancel().catch((fault: Error) => say(`it could not be ended: ${fault.message}`));
+  };
+  process.on('SIGINT', interrupted);
+  process.on('SIGTERM', interrupted);
+  try {
+    return await command.wait({
+      signal: leave.signal,
+      ...(streams
+        ? {
+            maxOutputBytes: 0,
+            onStdout: (bytes) => write(process.stdout, bytes),
+            onStderr: (bytes) => write(process.stderr, bytes),
+          }
+        : {}),
+    });
+  } catch (fault) {
+    if (leave.signal.aborted) return null;
+    throw fault;
+  } finally {
+    process.off('SIGINT', interrupted);
+    process.off('SIGTERM', interrupted);
+  }
+}
+
+export interface Ending {
+  readonly exit: CommandExit;
+  readonly timedOut: boolean;
+}
+
+/** What we exit with, as a shell would; says what no number can say. */
+export async function exitCodeOf({ exit, timedOut }: Ending): Promise<number> {
+  if (timedOut) {
+    await say('its time was over');
+    return exitCodes.timedOut;
+  }
+  switch (exit.kind) {
+    case 'exited':
+      return exit.code;
+    case 'signalled':
+      return 128 + (constants.signals[exit.signal as NodeJS.Signals] ?? 0);
+    case 'not_started': {
+      await say(
+        `it never ran (${exit.reason.replaceAll('_', ' ')})${exit.message ? `: ${exit.message}` : ''}`,
+      );
+      if (exit.reason === 'cancelled') return exitCodes.interrupted;
+      return exit.reason === 'spawn_failed' ? exitCodes.notFound : exitCodes.failed;
+    }
+    case 'unknown':
+      await say(
+        `nobody can tell how it ended (${exit.reason.replaceAll('_', ' ')}): it may have run in part`,
+      );
+      return exitCodes.outcomeUnknown;
+  }
+}
+
+export const isInteractive = (): boolean => Boolean(process.stdin.isTTY && process.stderr.isTTY);
+
+/** `NAME=value`, or `NAME` for the value that it has here. */
+export function variablesFrom(texts: readonly string[]): Record<string, string> {
+  return Object.fromEntries(
+    texts.map((text) => {
+      const at = text.indexOf('=');
+      return at < 0 ? [text, process.env[text] ?? ''] : [text.slice(0, at), text.slice(at + 1)];
+    }),
+  );
+}

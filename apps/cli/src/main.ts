@@ -1,0 +1,85 @@
+import { exitCodes, Failure, UsageError } from './failure';
+
+type Run = (args: readonly string[]) => Promise<number>;
+
+/** Loaded when asked for: a command does not wait for the code of the others. */
+const commands: Readonly<Record<string, () => Promise<Run>>> = {
+  run: async () => (await import('./commands/run.js')).run,
+  exec: async () => (await import('./commands/exec.js')).exec,
+  logs: async () => (await import('./commands/logs.js')).logs,
+  ps: async () => (await import('./commands/ps.js')).ps,
+  inspect: async () => (await import('./commands/inspect.js')).inspect,
+  history: async () => (await import('./commands/history.js')).history,
+  stop: async () => (await import('./commands/stop.js')).stop,
+  rm: async () => (await import('./commands/rm.js')).rm,
+  wait: async () => (await import('./commands/wait.js')).wait,
+  up: async () => (await import('./commands/up.js')).up,
+  down: async () => (await import('./commands/down.js')).down,
+  status: async () => (await import('./commands/status.js')).status,
+  version: async () => version,
+  help: async () => help,
+};
+
+const aliases: Readonly<Record<string, string>> = {
+  '--version': 'version',
+  '-V': 'version',
+  '--help': 'help',
+  '-h': 'help',
+};
+
+async function main(argv: readonly string[]): Promise<number> {
+  const [given = 'help', ...args] = argv;
+  const name = aliases[given] ?? given;
+  const own = args.slice(0, args.includes('--') ? args.indexOf('--') : args.length);
+  if (own.includes('--help') || own.includes('-h')) return help([name]);
+  return (await load(name))(args);
+}
+
+async function load(name: string): Promise<Run> {
+  const command = Object.hasOwn(commands, name) ? commands[name] : undefined;
+  if (command) return command();
+  const { nearest } = await import('./suggest.js');
+  const meant = nearest(name, Object.keys(commands));
+  throw new UsageError(
+    `there is no command "${name}"${meant ? `: did you mean ${meant}?` : ''}`,
+    'see vmux help',
+  );
+}
+
+async function help([name]: readonly string[]): Promise<number> {
+  const { commandHelp, helpOf, overview } = await import('./help.js');
+  if (name === undefined || name === 'help') {
+    process.stdout.write(`${overview()}\n`);
+    return 0;
+  }
+  await load(name);
+  const known = commandHelp[name];
+  if (known) process.stdout.write(`${helpOf(known)}\n`);
+  return 0;
+}
+
+async function version(): Promise<number> {
+  const { readFileSync } = await import('node:fs');
+  const { resolve } = await import('node:path');
+  const file = resolve(__dirname, '../../../../package.json');
+  const { version: text } = JSON.parse(readFileSync(file, 'utf8')) as { version: string };
+  process.stdout.write(`vmux ${text}\n`);
+  return 0;
+}
+
+/** One line of what went wrong, and one of what to do. */
+async function complain(fault: unknown): Promise<number> {
+  const { visible } = await import('./terminal/escape.js');
+  const { VmuxError } = await import('@vmux/sdk');
+  const isOurs = fault instanceof Failure || fault instanceof VmuxError;
+  const message = fault instanceof Error ? fault.message : String(fault);
+  const shown = message.split('\n').map(visible).join('\n');
+  process.stderr.write(`vmux: ${shown}\n`);
+  if (isOurs && fault.hint) process.stderr.write(`      ${visible(fault.hint)}\n`);
+  if (!isOurs && process.env.VMUX_DEBUG) process.stderr.write(`${(fault as Error).stack}\n`);
+  return fault instanceof Failure ? fault.exitCode : exitCodes.failed;
+}
+
+main(process.argv.slice(2))
+  .catch(complain)
+  .then((code) => process.exit(code));

@@ -1,0 +1,53 @@
+import { nearest } from '../src/suggest';
+import { jsonText, visible } from '../src/terminal/escape';
+import { table } from '../src/terminal/output';
+import { TextFilter } from '../src/terminal/text-filter';
+
+const shown = (pieces: readonly (string | Uint8Array)[]): string => {
+  const filter = new TextFilter();
+  return Buffer.concat(pieces.map((piece) => filter.pass(Buffer.from(piece)))).toString();
+};
+
+describe('what a terminal is shown', () => {
+  it('keeps text, colours and line ends', () => {
+    const text = 'a\tb\r\n\u001b[1;31mred\u001b[0m äöü 日本 😀';
+    expect(shown([text])).toBe(text);
+  });
+
+  it('leaves out what moves the cursor, sets titles, asks or rings', () => {
+    expect(
+      shown(['a\u001b[2Jb\u001b]0;title\u0007c\u001bPq\u001b\\d\u0007\u001b[6ne\u009bf']),
+    ).toBe('abcdef');
+  });
+
+  it('does so however the bytes are divided', () => {
+    const bytes = Buffer.from('a\u001b[31mb\u001b]52;c;x\u001b\\c\u0085d é');
+    const whole = shown([bytes]);
+    expect(whole).toBe('a\u001b[31mbcd é');
+    for (let at = 1; at < bytes.length; at += 1)
+      expect(shown([bytes.subarray(0, at), bytes.subarray(at)])).toBe(whole);
+  });
+
+  it('escapes foreign text in tables and JSON', () => {
+    expect(visible('a\u001b[2J\u202eb\n')).toBe('a\\u001b[2J\\u202eb\\u000a');
+    expect(
+      table([
+        ['A', 'B'],
+        ['x\u0007', 'y'],
+      ]),
+    ).toBe('A        B\nx\\u0007  y');
+    const value = { text: 'a\u009b\u2028\u001b\n' };
+    expect(jsonText(value)).not.toMatch(/[\u009b\u2028]/);
+    expect(JSON.parse(jsonText(value, 2))).toEqual(value);
+  });
+});
+
+describe('a word that is not known', () => {
+  it('is near to the one that was probably meant', () => {
+    const known = ['run', 'exec', 'logs', 'history', 'status'];
+    expect(nearest('lgos', known)).toBe('logs');
+    expect(nearest('histroy', known)).toBe('history');
+    expect(nearest('rum', known)).toBe('run');
+    expect(nearest('banana', known)).toBeNull();
+  });
+});
