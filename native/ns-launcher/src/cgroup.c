@@ -61,6 +61,8 @@ static void make(const char *mount, void *context) {
     if (errno == EEXIST) die(EXIT_FAILED, "the cgroup %s exists already", own);
     if (errno != ENOENT || attempt == 100) fail("cannot create the cgroup %s", own);
   }
+  /* The caller's umask does not count: the sandbox sees this directory and is another user. */
+  if (chmod(own, 0755) < 0) fail("cannot open the cgroup %s to its sandbox", own);
   free(parent);
   free(own);
 }
