@@ -292,12 +292,21 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('It does not ha
   it('a bare 502 with no reason after an out-of-memory kill', async () => {
     const session = await created({ resources: { memoryMiB: 64 } });
     const answer = await api.post(`/v1/sessions/${session}/execs?wait=30s`, {
-      argv: ['tail', '/dev/zero'],
+      argv: ['dd', 'if=/dev/zero', 'of=/dev/null', 'bs=300M', 'count=1'],
     });
     expect(answer).toMatchObject({
       status: 200,
       json: { status: 'exited', exit: { kind: 'signalled', signal: 'SIGKILL' } },
     });
+    // Killed too, and not for want of memory.
+    const shot = await run(session, { command: 'kill -9 $$' });
+    expect(shot.exit).toEqual({ kind: 'signalled', signal: 'SIGKILL' });
+    const reasons = (await historyOf(session)).filter(({ type }) => type === 'LimitExceeded');
+    expect(reasons.map(({ data }) => data)).toEqual([
+      expect.objectContaining({
+        ...{ limit: 'memory', level: 'killed', max: 64 * 2 ** 20, execId: answer.json.id },
+      }),
+    ]);
     const after = await run(session, { command: 'echo still usable' });
     expect(after).toMatchObject({ epoch: 1, output: { stdout: { text: 'still usable\n' } } });
   }, 60_000);

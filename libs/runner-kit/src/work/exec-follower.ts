@@ -1,4 +1,4 @@
-import type { ReportMessage, Stream } from '@vmux/events';
+import type { Outcome, ReportMessage, Stream } from '@vmux/events';
 import type { ExecState, OutputItem } from '../supervisor-answers';
 import { hasEnded } from '../supervisor-answers';
 import type { SupervisorClient } from '../supervisor-client';
@@ -16,6 +16,8 @@ export interface FollowPort {
   readonly signal: AbortSignal;
   /** Returns when the report is in the history. */
   report(report: ExecReport): Promise<void>;
+  /** Why it was killed, if that is known, is in the history before its end. */
+  explain(execId: string, outcome: Outcome, at: number): Promise<void>;
   /** A first of its sandbox; later ones are no news. */
   reach(stage: 'started' | 'first_output', at: number): void;
 }
@@ -50,9 +52,11 @@ export async function followExec(seen: ExecState, port: FollowPort): Promise<voi
     clearTimeout(started);
     const outcome = outcomeOf(ended.outcome);
     if (!outcome) throw new OutcomeLost(seen.execId);
+    const at = Math.floor(ended.endedAtUs / 1000);
+    await port.explain(seen.execId, outcome, at);
     await port.report({
       type: 'ExecExited',
-      at: Math.floor(ended.endedAtUs / 1000),
+      at,
       data: { execId: seen.execId, outcome, sizes: sizesOf(ended), usage: null },
     });
     await client.release(seen.execId, { signal });

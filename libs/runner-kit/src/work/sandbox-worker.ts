@@ -1,10 +1,17 @@
 import { setMaxListeners } from 'node:events';
-import { type OutputAccepted, Refusal, type ReportMessage, type Stage } from '@vmux/events';
+import {
+  type Outcome,
+  type OutputAccepted,
+  Refusal,
+  type ReportMessage,
+  type Stage,
+} from '@vmux/events';
 import type { SandboxDriver, SandboxId } from '../driver';
 import { SandboxError } from '../errors';
 import type { ExecState } from '../supervisor-answers';
 import { SupervisorClient } from '../supervisor-client';
 import { followExec, OutcomeLost } from './exec-follower';
+import { MemoryKills } from './memory-kills';
 import { OutputPump } from './output-pump';
 import { pause } from './pause';
 import { followPorts, type PortReport } from './port-follower';
@@ -54,6 +61,7 @@ export class SandboxWorker {
   private connected: (client: SupervisorClient) => void = () => undefined;
   private readonly following = new Map<string, Promise<void>>();
   private readonly reached = new Set<Stage>();
+  private readonly memoryKills = new MemoryKills();
 
   constructor(private readonly settings: WorkerSettings) {
     this.id = settings.id;
@@ -138,6 +146,7 @@ export class SandboxWorker {
     const pipe = await driver.openPipe(this.id, { signal });
     const { epoch, instance } = this.id;
     const client = await SupervisorClient.connect(pipe, { epoch, instance, signal });
+    this.memoryKills.begin(() => client.figures({ signal }));
     this.connected(client);
     return client;
   }
@@ -201,6 +210,8 @@ export class SandboxWorker {
       pump,
       signal: this.stopping.signal,
       report: (body: Body) => this.report(body),
+      explain: (execId: string, outcome: Outcome, at: number) =>
+        this.explain(client, execId, outcome, at),
       reach: (stage: Stage, at: number) => this.reach(stage, at),
     };
     const followed = followExec(exec, port).then(
@@ -208,6 +219,23 @@ export class SandboxWorker {
       (error) => this.fail(error),
     );
     this.following.set(exec.execId, followed);
+  }
+
+  private async explain(
+    client: SupervisorClient,
+    execId: string,
+    outcome: Outcome,
+    at: number,
+  ): Promise<void> {
+    const { signal } = this.stopping;
+    const alone = this.following.size === 1;
+    const look = () => client.figures({ signal });
+    const kill = await this.memoryKills.reasonOf(outcome, alone, look);
+    if (!kill) return;
+    const { peakBytes: value, limitBytes: max, certain } = kill;
+    const whose = certain ? execId : null;
+    const data = { limit: 'memory', level: 'killed', value, max, execId: whose } as const;
+    await this.report({ type: 'LimitExceeded', at, data });
   }
 
   /** What an error means for the sandbox; nothing when the next try may succeed. */
