@@ -9,6 +9,8 @@ import { firstProcessOf, sandboxesOf, sweep } from '../support/sandboxes';
 const isRoot = process.getuid?.() === 0;
 const LONG = { timeoutMs: 30_000, everyMs: 50 };
 const sha256 = (bytes: Uint8Array) => createHash('sha256').update(bytes).digest('hex');
+/** Waits until another command says `touch go`. */
+const UNTIL_TOLD = 'while [ ! -e go ]; do sleep 0.05; done';
 /** The lines of `seq`, as a terminal shows them. */
 const counted = (last: number) =>
   Array.from({ length: last }, (_, index) => `${index + 1}\r\n`).join('');
@@ -26,9 +28,12 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('It does not ha
     other = new ApiClient(two, cast.apiKey());
   }, 90_000);
   afterAll(async () => {
-    for (const actor of cast.actors) await actor.kill();
-    await sweep(cast);
-    await releaseAll();
+    try {
+      for (const actor of cast.actors) await actor.kill();
+      await sweep(cast);
+    } finally {
+      await releaseAll();
+    }
   }, 60_000);
 
   const actors = (prefix: string): Actor[] => {
@@ -75,7 +80,7 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('It does not ha
   it('a fabricated exit 0 when a stream is cut', async () => {
     const session = await created();
     const seen: string[] = [];
-    const body = { command: 'echo begun; sleep 3; exit 7' };
+    const body = { command: `echo begun; ${UNTIL_TOLD}; exit 7` };
     const path = `/v1/sessions/${session}/execs`;
     const cut = async () => {
       for await (const { event } of api.events(path, { method: 'POST', body })) {
@@ -89,6 +94,7 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('It does not ha
     const [exec] = (await other.get(path)).json.execs;
     expect(exec).toMatchObject({ status: 'running', exit: null });
     await Promise.all([started('gateway-1'), started('runner')]);
+    await run(session, { command: 'touch go' });
     expect((await ended(session, exec.id)).exit).toEqual({ kind: 'exited', code: 7 });
   }, 60_000);
 
@@ -133,12 +139,14 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('It does not ha
 
   it('a past-EOF cursor that skips for ever', async () => {
     const session = await created();
-    const exec = await issued(session, { command: 'printf 0123; sleep 2; printf 456789' });
+    const command = `printf 0123; ${UNTIL_TOLD}; printf 456789`;
+    const exec = await issued(session, { command });
     await hasWritten(session, 4);
     const early = await api.get(`${logOf(session, exec)}&offset=6`);
     expect(early).toMatchObject({ status: 416, json: { code: 'offset_past_end' } });
-    const waited = await api.raw(`${logOf(session, exec)}&offset=6&follow=1`);
-    expect(waited.bytes.toString()).toBe('6789');
+    const waiting = api.raw(`${logOf(session, exec)}&offset=6&follow=1`);
+    await run(session, { command: 'touch go' });
+    expect((await waiting).bytes.toString()).toBe('6789');
     expect((await api.raw(`${logOf(session, exec)}&offset=6`)).bytes.toString()).toBe('6789');
     const late = await api.get(`${logOf(session, exec)}&offset=11&follow=1`);
     expect(late).toMatchObject({ status: 416, json: { details: { size: 10 } } });
@@ -197,7 +205,7 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('It does not ha
 
   it('Last-Event-ID ignored', async () => {
     const session = await created();
-    const exec = await run(session, { command: 'for i in 1 2 3; do echo $i; sleep 0.3; done' });
+    const exec = await run(session, { command: 'echo 1; echo 2; echo 3' });
     const follow = async (path: string, last: string | null, most = Infinity) => {
       const headers: Record<string, string> = last === null ? {} : { 'last-event-id': last };
       const seen = [];
@@ -208,7 +216,7 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('It does not ha
       return seen;
     };
     const logs = logOf(session, exec.id);
-    const [first] = await follow(logs, null, 1);
+    const [first] = await follow(`${logs}&limit=2`, null, 1);
     const rest = await follow(logs, first?.id ?? null);
     expect(first?.data).toMatchObject({ offset: 0, b64: Buffer.from('1\n').toString('base64') });
     const text = rest.flatMap(({ event, data }) => (event === 'message' ? [data.b64] : []));
