@@ -12,7 +12,7 @@ import {
   UNBORN,
 } from '../../apps/session-service/src/domain/state';
 import { creation, wildSteps } from '../../apps/session-service/test/domain-arbitraries';
-import { SESSION_ID } from '../../apps/session-service/test/domain-makers';
+import { checkpointNo, SESSION_ID } from '../../apps/session-service/test/domain-makers';
 import { played } from '../../apps/session-service/test/domain-play';
 
 const RUNS = { numRuns: Number(process.env.PROPERTY_RUNS ?? 150) };
@@ -127,6 +127,20 @@ describe('A session that runs in its second sandbox', () => {
     for (const [revision, event] of history.entries())
       apply(view, { event, revision, metadata }, BigInt(revision));
     expect(view).toMatchObject({ status: 'running', sandbox: { epoch: 2, instance: 'i-2' } });
+  });
+});
+
+describe('A release whose checkpoint fails', () => {
+  it('is no longer under way', () => {
+    const checkpointId = checkpointNo(1);
+    const view = unborn(SESSION_ID);
+    const metadata = { principal: 'system', correlationId: 'r-1', version: 1 };
+    const asked = fact('ReleaseRequested', { at: 1, epoch: 1, checkpointId, cause: 'idle' });
+    apply(view, { event: asked, revision: 0, metadata }, 0n);
+    expect(view.operation).toBe('release');
+    const event = fact('CheckpointFailed', { at: 2, checkpointId, message: 'disk full' });
+    apply(view, { event, revision: 1, metadata }, 1n);
+    expect(view).toMatchObject({ operation: null, message: 'disk full', lastActivityAt: 2 });
   });
 });
 
