@@ -12,11 +12,16 @@ export const commandHelp: Readonly<Record<string, CommandHelp>> = {
       --label name=value  repeatable
       --timeout TIME      end the command after 500ms, 30s, 5m, 1h
       --rm                delete the session, logs included, when the command has ended
+      --no-bundle         do not send the current directory
       --json              one line of JSON at the end instead of the output
 
   One argument after -- is a line for the shell, several are run as they are. The session stays when the
   command has ended. Ctrl-C on a terminal detaches and the command goes on; without a terminal, or with
-  --rm, INT and TERM end the command. The current directory is not copied into the session.
+  --rm, INT and TERM end the command.
+
+  The current directory is sent along, up to 100 MiB packed, and the command runs in its copy: in a git work
+  tree what git does not ignore, else everything; never .git, node_modules, virtual environments, .env files,
+  the home directory or /. What was sent before is not sent again.
 
   vmux run -- echo hello
   vmux run --name build -e CI=1 -- 'make && make test'

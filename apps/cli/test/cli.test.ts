@@ -1,5 +1,6 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { existsSync } from 'node:fs';
+import { existsSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { freePort, releaseAll, skipUnless, temporaryDirectory, until } from '@vmux/testing';
 import type { FakeRunner } from '../../../test/support/fake-runner';
 import {
@@ -154,6 +155,28 @@ describe('vmux run and exec', () => {
     running.child.kill('SIGINT');
     expect((await running.ended).code).toBe(128 + 15);
   });
+
+  it('send the directory along, once as long as it does not change', async () => {
+    const PWD = temporaryDirectory('project');
+    writeFileSync(join(PWD, 'a.txt'), 'a');
+    const uploads = () => gateway.log().split('/v1/bundles/:sha256').length - 1;
+    const bundles = () =>
+      runner.orders.flatMap((order) =>
+        order.type === 'CreateSandbox' && order.data.spec.bundle ? [order.data.spec.bundle] : [],
+      );
+    for (const name of ['sent', 'again'])
+      expect(await cli(['run', '--name', name, '--', 'seven'], { ...env, PWD })).toMatchObject({
+        code: 7,
+        stderr: 'err',
+      });
+    expect(uploads()).toBe(1);
+    expect(new Set(bundles()).size).toBe(1);
+    await cli(['run', '--no-bundle', '--', 'seven'], { ...env, PWD });
+    writeFileSync(join(PWD, 'a.txt'), 'b');
+    await cli(['run', '--', 'seven'], { ...env, PWD });
+    expect(uploads()).toBe(2);
+    expect(new Set(bundles()).size).toBe(2);
+  }, 60_000);
 
   it('remove the session with --rm', async () => {
     expect(await vmux('run', '--rm', '--name', 'gone', '--', 'seven')).toMatchObject({ code: 7 });

@@ -27,6 +27,8 @@ export function startCli(
     ...args,
   ];
   const child = spawn(command, rest, {
+    // Nothing is sent along from here.
+    cwd: env.PWD ?? '/',
     env: { PATH: process.env.PATH, ...env },
     stdio: [wrapped ? 'pipe' : 'ignore', 'pipe', 'pipe'],
   });

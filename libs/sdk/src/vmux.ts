@@ -1,4 +1,4 @@
-import { randomUUID } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import { ConnectionFailed, errorFrom, VmuxError } from './errors';
 import { pause, pauseBefore } from './pause';
 import { type SseMessage, sseMessages } from './sse';
@@ -74,6 +74,13 @@ export class Vmux {
       if (fault instanceof ConnectionFailed) return false;
       throw fault;
     }
+  }
+
+  /** Uploads a gzipped tar for `Sandbox.create({ bundle })`; resolves with its digest. */
+  async uploadBundle(bytes: Uint8Array, { signal }: CallOptions = {}): Promise<string> {
+    const digest = createHash('sha256').update(bytes).digest('hex');
+    await this.call('PUT', `/v1/bundles/${digest}`, { body: bytes, signal });
+    return digest;
   }
 
   /** One call of the API, answered with JSON. */
@@ -160,7 +167,11 @@ export class Vmux {
           ...(body === undefined ? {} : { 'content-type': type }),
           ...headers,
         },
-        body: isBytes ? Buffer.from(body) : body === undefined ? undefined : JSON.stringify(body),
+        body: isBytes
+          ? (body as Uint8Array<ArrayBuffer>)
+          : body === undefined
+            ? undefined
+            : JSON.stringify(body),
         signal,
         redirect: 'error',
       });

@@ -1,8 +1,9 @@
-import { Sandbox } from '@vmux/sdk';
+import { type CreateOptions, Sandbox, type Vmux, VmuxError } from '@vmux/sdk';
 import { commandOf, noNames, parsed } from '../arguments';
+import { type Bundle, bundleOf } from '../bundle/bundle';
 import { exitCodes, UsageError } from '../failure';
 import { findServer, rememberLast } from '../server';
-import { jsonText } from '../terminal/escape';
+import { jsonText, visible } from '../terminal/escape';
 import { print, say, whisper } from '../terminal/output';
 import { exitCodeOf, follow, isInteractive, variablesFrom } from './follow';
 import { bringUp } from './up';
@@ -16,6 +17,7 @@ const options = {
   label: { type: 'string', multiple: true },
   timeout: { type: 'string' },
   rm: { type: 'boolean' },
+  'no-bundle': { type: 'boolean' },
   json: { type: 'boolean' },
 } as const;
 
@@ -29,7 +31,7 @@ export async function run(args: readonly string[]): Promise<number> {
   if (isDetached && removes) throw new UsageError('-d and --rm exclude each other');
   const timeoutMs = given.duration('timeout');
   const { vmux } = await findServer(bringUp);
-  const sandbox = await Sandbox.create({
+  const sandbox = await created(given.has('no-bundle') ? null : await bundled(), {
     vmux,
     name: given.text('name'),
     directory: process.cwd(),
@@ -66,6 +68,31 @@ export async function run(args: readonly string[]): Promise<number> {
       `session ${sandbox.id} stays: vmux exec ${sandbox.id} -- …, vmux stop ${sandbox.id}`,
     );
   return code;
+}
+
+async function bundled(): Promise<Bundle | null> {
+  const bundle = await bundleOf(process.cwd());
+  if (!bundle) return null;
+  const { files, bytes, leftOut } = bundle;
+  const without = leftOut.length > 0 ? `, without ${leftOut.map(visible).join(', ')}` : '';
+  await whisper(`sending ${files} files, ${Math.ceil(bytes.length / 1024)} KiB${without}`);
+  return bundle;
+}
+
+/** What was sent before is not sent again: its digest names it. */
+async function created(
+  bundle: Bundle | null,
+  options: CreateOptions & { readonly vmux: Vmux },
+): Promise<Sandbox> {
+  if (!bundle) return Sandbox.create(options);
+  const withBundle = { ...options, bundle: bundle.digest, setup: 'none' } as const;
+  try {
+    return await Sandbox.create(withBundle);
+  } catch (fault) {
+    if (!(fault instanceof VmuxError && fault.code === 'bundle_not_found')) throw fault;
+  }
+  await options.vmux.uploadBundle(bundle.bytes);
+  return Sandbox.create(withBundle);
 }
 
 function labelsFrom(texts: readonly string[]): Record<string, string> {
