@@ -2,6 +2,7 @@ import { StoreUnavailable } from '@vmux/event-store';
 import {
   type ClientCommand,
   deriveExecId,
+  Refusal,
   type Report,
   scopedKey,
   sessionIdOf,
@@ -167,5 +168,23 @@ describe('deciding on what this process last knew', () => {
     expect(answers[0]?.revision).toBe(answers[1]?.revision);
     for (const { history } of [one, two])
       expect(await history.load(sessionId)).toEqual(await history.replay(sessionId));
+  });
+
+  it('is made on the head before anyone gives up, however long the guess took', async () => {
+    const { history } = processOn(new MemoryStore());
+    const deciding = new Deciding(history, () => undefined);
+    const clock = jest.spyOn(Date, 'now');
+    const refusal = new Refusal('no_placement', 'no runner');
+    const cause = { principal: 'key:1', correlationId: 'c' };
+    const changing = deciding.change({
+      ...{ sessionId, key, cause, presumedNew: true },
+      decide: async () => {
+        // Longer than conflicts are borne.
+        clock.mockReturnValue(performance.timeOrigin + performance.now() + 60_000);
+        throw refusal;
+      },
+    });
+    await expect(changing).rejects.toBe(refusal);
+    clock.mockRestore();
   });
 });

@@ -50,7 +50,7 @@ export class Deciding {
     let before = guess ?? (await this.history.load(sessionId));
     let certain = guess === null;
     const patience = new Patience();
-    do {
+    for (;;) {
       const events = await this.decided(change, before, certain);
       if (events && (events.length > 0 || certain)) {
         if (events.length === 0) return { before, after: before, events };
@@ -58,9 +58,11 @@ export class Deciding {
         if (after) return { before, after, events };
         await patience.afterConflict();
       }
+      // Patience is for conflicts: what was decided on a guess is always decided on the head as well.
+      if (certain && patience.isOver) break;
       before = await this.history.load(sessionId);
       certain = true;
-    } while (!patience.isOver);
+    }
     throw new Failure('conflict', `too much happens to ${sessionId} at once: try again`, true, 200);
   }
 
