@@ -13,10 +13,11 @@ export interface PartSettings {
 }
 
 export interface Part {
-  readonly name: string;
-  readonly pid: number;
-  readonly ready: Readonly<Record<string, unknown>>;
+  /** What it says of itself once it serves; fails when it ends before. */
+  readonly ready: Promise<Readonly<Record<string, unknown>>>;
+  /** How it ended. */
   readonly exited: Promise<string>;
+  /** Also while it is not ready yet. */
   stop(graceMs?: number): Promise<void>;
 }
 
@@ -26,11 +27,8 @@ export function readyJson(line: string): Readonly<Record<string, unknown>> | und
   return JSON.parse(line) as Record<string, unknown>;
 }
 
-/** Starts a part and waits until it serves; what it says meanwhile goes to the log. */
-export async function startPart(
-  settings: PartSettings,
-  log: (name: string, line: string) => void,
-): Promise<Part> {
+/** Starts a part; what it says of itself goes to the log. */
+export function startPart(settings: PartSettings, log: (name: string, line: string) => void): Part {
   const child = spawn(settings.command, [...settings.args], {
     env: { ...process.env, ...settings.env },
     stdio: ['ignore', 'pipe', 'pipe'],
@@ -40,19 +38,14 @@ export async function startPart(
     child.once('exit', (code, signal) => resolve(signal ?? `exit code ${code}`));
   });
   if (child.pid !== undefined) settings.onSpawn?.(child.pid);
-  const ready = await Promise.race([
+  const ready = Promise.race([
     readiness(child, settings, log),
     exited.then((how) => {
       throw new Error(`${settings.name} ended before it was ready (${how}): see its lines above`);
     }),
   ]);
-  return {
-    name: settings.name,
-    pid: child.pid ?? 0,
-    ready,
-    exited,
-    stop: (grace) => stop(child, exited, grace),
-  };
+  ready.catch(() => undefined);
+  return { ready, exited, stop: (grace) => stop(child, exited, grace) };
 }
 
 function readiness(

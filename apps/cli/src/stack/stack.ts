@@ -22,6 +22,8 @@ export interface Stack {
   stop(): Promise<void>;
 }
 
+type Ready = Awaited<Part['ready']>;
+
 const runnerId = 'local';
 const roles: readonly Role[] = ['gateway', 'session-service', 'consumer', { runner: runnerId }];
 /** The one user of this machine shares it with nobody: what runs is bounded by the runner. */
@@ -35,7 +37,7 @@ export async function startStack(settings: StackSettings): Promise<Stack> {
   const stop = async () => {
     for (const part of running.reverse()) await part.stop();
   };
-  const start = async (part: PartSettings): Promise<Part['ready']> => {
+  const start = async (part: PartSettings): Promise<Ready> => {
     const onSpawn = (pid: number) => settings.onPart?.(part.name, pid);
     const kept = new KeptPart({ ...part, onSpawn }, settings.log);
     running.push(kept);
@@ -147,10 +149,11 @@ class KeptPart {
     private readonly log: (part: string, line: string) => void,
   ) {}
 
-  async start(): Promise<Part['ready']> {
-    this.part = await startPart(this.settings, this.log);
+  async start(): Promise<Ready> {
+    this.part = startPart(this.settings, this.log);
+    const ready = await this.part.ready;
     void this.keep();
-    return this.part.ready;
+    return ready;
   }
 
   async stop(): Promise<void> {
@@ -170,10 +173,10 @@ class KeptPart {
       await new Promise((done) => setTimeout(done, pauseMs));
       if (this.stopping) return;
       try {
-        this.part = await startPart(this.settings, this.log);
+        this.part = startPart(this.settings, this.log);
+        await this.part.ready;
         pauseMs = firstPauseMs;
       } catch (error) {
-        this.part = undefined;
         this.log(this.settings.name, error instanceof Error ? error.message : String(error));
       }
     }
