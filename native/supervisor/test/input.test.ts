@@ -107,7 +107,7 @@ describe.each(builds)('input and terminals (%s)', (_name, target, binary) => {
       argv: [
         '/bin/sh',
         '-c',
-        'stty size; tty; while read l; do echo "<$l>"; stty size; done; sleep 100',
+        'stty size; tty; while read l; do echo "<$l>"; stty size; done; echo asleep; exec sleep 100',
       ],
       env: [`PATH=${process.env.PATH}`, 'TERM=xterm'],
       pty: [91, 33],
@@ -122,6 +122,8 @@ describe.each(builds)('input and terminals (%s)', (_name, target, binary) => {
     await until(exchange, seen, /\[2621560\][\s\S]*40 120/);
     await ack(stdin(c, 'tty', 1, 12, '', EOF));
     await ack(stdin(c, 'tty', 1, 12, '', EOF));
+    // A shell that is interrupted while its child ends by itself takes no notice.
+    await until(exchange, seen, /asleep\r\n/);
     await ack(stdin(c, 'tty', 1, 13, '\x03'));
     const { exec, output } = await readAll(c, 'tty');
     expect([exec.state, exec.code, exec.stderrSize]).toEqual([state.signaled, 2, 0]);
