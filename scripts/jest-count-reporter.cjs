@@ -12,6 +12,9 @@ module.exports = class CountReporter {
       // A file that does not even load has run none of its tests: it counts as one failure.
       failed: results.numFailedTests + results.numRuntimeErrorTestSuites,
       skipped: results.numPendingTests + results.numTodoTests,
+      failedFiles: results.testResults
+        .filter((file) => file.numFailingTests > 0 || file.testExecError)
+        .map((file) => file.testFilePath),
     };
     if (process.env.VMUX_TEST_COUNTS)
       writeFileSync(process.env.VMUX_TEST_COUNTS, JSON.stringify(counts));
