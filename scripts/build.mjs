@@ -1,6 +1,5 @@
-// Compiles every .ts file below apps, libs, bench and test into dist/, keeping the layout, and the
-// programs below native/. Files are replaced by rename: a process that starts during a build never
-// reads half a file.
+// Compiles every .ts file of the trees below into dist/, keeping the layout, and the programs below
+// native/. Files are replaced by rename: a process that starts during a build never reads half a file.
 import { spawnSync } from 'node:child_process';
 import {
   existsSync,
@@ -17,7 +16,7 @@ import { fileURLToPath } from 'node:url';
 
 const require = createRequire(import.meta.url);
 const root = resolve(dirname(fileURLToPath(import.meta.url)), '..');
-const trees = ['apps', 'libs', 'bench', 'test'];
+const trees = ['apps', 'libs', 'workers', 'emulators', 'bench', 'test'];
 
 export async function build() {
   const { transform } = require('@swc/core');
