@@ -26,6 +26,7 @@ function storeWithSlowDisk(directory: string) {
     fatal: (error) => told.push(`fatal: ${(error as Error).message}`),
     refused: (error) => told.push(`refused: ${error}`),
     committed: ({ writes }) => groups.push(writes),
+    syncing: () => undefined,
     idle: () => undefined,
   });
   const append = (stream: string, deadlineMs = Number.POSITIVE_INFINITY): Promise<Outcome> =>

@@ -31,6 +31,8 @@ export interface CommitterEvents {
   published(events: readonly CommittedEvent[]): void;
   /** A sync failed or worse. Nothing may be acknowledged any more: end the process. */
   fatal(error: unknown): void;
+  /** The disk is at work on a group that took so many bytes of memory: a good time to tidy up. */
+  syncing(bytes: number): void;
   /** Between two groups, while nothing is being written and no snapshot is pinned; a promise holds
    * the next group back. */
   idle(): Promise<void> | undefined;
@@ -147,6 +149,7 @@ export class Committer {
     const outcomes = this.transact(submissions);
     const events = this.writer.takeWritten();
     const sync = events.length > 0 ? this.wal.sync() : undefined;
+    this.events.syncing(submissions.reduce((sum, { bytes }) => sum + bytes, 0));
     return { submissions, outcomes, events, sync, startedMs };
   }
 

@@ -9,11 +9,12 @@ import { Scavenger } from './scavenger';
 import { databaseFile, openEvents } from './schema';
 import { isFailedSync, openDatabase } from './sqlite';
 import { Writer } from './writer';
+import { YoungGarbage } from './young-garbage';
 
 export interface EventStoreOptions {
   readonly directory: string;
   readonly walLimitBytes: number;
-  readonly events: Omit<CommitterEvents, 'idle'> & {
+  readonly events: Omit<CommitterEvents, 'idle' | 'syncing'> & {
     scavenged(count: number): void;
     /** Housekeeping failed; nothing is lost and it is tried again. */
     housekeepingFailed(error: unknown): void;
@@ -50,6 +51,7 @@ export function openEventStore({
   mark.write(reader.lastPosition());
   const checkpointer = new Checkpointer(directory, database, walLimitBytes, housekeepingFailed);
   const scavenger = new Scavenger(database);
+  const garbage = new YoungGarbage();
 
   let nextStep: NodeJS.Timeout | undefined;
   const scavenge = (): void => {
@@ -72,6 +74,7 @@ export function openEventStore({
       checkpointer.committed(group.bytes);
       events.committed(group);
     },
+    syncing: (bytes) => garbage.made(bytes),
     idle: () => {
       scavenge();
       return checkpointer.between();
