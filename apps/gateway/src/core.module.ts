@@ -23,6 +23,7 @@ import { Followers } from './http/followers';
 import type { Metrics } from './http/metrics';
 import { LogStreams } from './logs/log-streams';
 import type { RunningIndex } from './projections/start-index';
+import { Waking } from './time/waking';
 import {
   ARTIFACTS,
   BUS,
@@ -94,6 +95,7 @@ function made({ config, logger, metrics, store, bus, keys, keyRing, index }: Out
     { provide: SessionReader, useValue: sessions },
     { provide: Followers, useValue: followers },
     { provide: SessionCommands, useValue: commands },
+    { provide: Waking, useValue: new Waking(commands, sessions) },
     { provide: LogStreams, useValue: new LogStreams(logs, followers, metrics, logger) },
     { provide: ExecWaiting, useValue: execs },
     { provide: Ledger, useValue: new Ledger(execs) },

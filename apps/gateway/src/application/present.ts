@@ -25,12 +25,18 @@ export const sessionJson = (view: SessionView) => ({
   provider: view.provider,
   sandbox: view.sandbox && { ...view.sandbox, startedAt: iso(view.sandbox.startedAt) },
   spec: view.spec && specJson(view.spec),
-  lineage: view.lineage && { parent: view.lineage.parent, forkId: view.lineage.forkId },
+  lineage: view.lineage && {
+    parent: view.lineage.parent,
+    forkId: view.lineage.forkId,
+    checkpointId: view.lineage.checkpoint.checkpointId,
+  },
   ports: [...view.ports.values()].map((port) => ({ ...port, openedAt: iso(port.openedAt) })),
   checkpoints: [...view.checkpoints.values()].map(
     ({ id, status, name, at, checkpoint, message }) => ({
       ...{ id, status, name, at: iso(at), message },
       ...{ bytes: checkpoint?.bytes ?? null, newBytes: checkpoint?.newBytes ?? null },
+      portable: (checkpoint?.artifact ?? null) !== null,
+      native: checkpoint?.native?.provider ?? null,
     }),
   ),
   shares: [...view.shares.values()].map((share) => ({

@@ -4,6 +4,7 @@ import { RunnerBoard } from '../application/runner-board';
 import { SessionCommands } from '../application/session-commands';
 import { SessionReader } from '../application/session-reader';
 import { Followers } from '../http/followers';
+import { Waking } from '../time/waking';
 import { LOGGER } from '../tokens';
 import { FilesController } from './files.controller';
 import { InputController } from './input.controller';
@@ -15,9 +16,13 @@ import { Transfers } from './transfers';
   providers: [
     {
       provide: SandboxStreams,
-      inject: [SessionCommands, SessionReader, RunnerBoard],
-      useFactory: (commands: SessionCommands, reader: SessionReader, runners: RunnerBoard) =>
-        new SandboxStreams(commands, reader, runners),
+      inject: [SessionCommands, SessionReader, RunnerBoard, Waking],
+      useFactory: (
+        commands: SessionCommands,
+        reader: SessionReader,
+        runners: RunnerBoard,
+        waking: Waking,
+      ) => new SandboxStreams(commands, reader, runners, waking),
     },
     {
       provide: Transfers,

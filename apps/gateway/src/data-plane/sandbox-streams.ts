@@ -15,6 +15,7 @@ import type { SessionCommands } from '../application/session-commands';
 import type { SessionReader } from '../application/session-reader';
 import type { SessionStatus, SessionView } from '../application/session-view';
 import { ApiError } from '../http/api-error';
+import type { WakeCause, Waking } from '../time/waking';
 
 /** Where the bytes of a session go now. */
 export interface Place {
@@ -37,6 +38,7 @@ export class SandboxStreams {
     private readonly sessions: SessionCommands,
     private readonly reader: SessionReader,
     private readonly runners: RunnerBoard,
+    private readonly waking: Pick<Waking, 'awake'>,
   ) {}
 
   /** The session's sandbox; one that is being made is waited for. */
@@ -51,15 +53,28 @@ export class SandboxStreams {
     return { sandbox: { sessionId, epoch, instance }, runnerId };
   }
 
-  /** The sandbox in which the exec runs; one that has just been issued is waited for. */
+  /** The session's sandbox, for somebody who is here: one that rests is woken. */
+  async awake(
+    caller: Caller,
+    sessionId: string,
+    cause: WakeCause,
+    signal: AbortSignal,
+  ): Promise<Place> {
+    const { sandbox } = await this.waking.awake(caller, sessionId, cause, signal);
+    const { epoch, instance, runnerId } = sandbox;
+    return { sandbox: { sessionId, epoch, instance }, runnerId };
+  }
+
+  /** The sandbox in which the exec runs, woken if it rests; one that has just been issued is waited for. */
   async exec(
     caller: Caller,
     sessionId: string,
     execId: string,
     signal: AbortSignal,
   ): Promise<Place> {
-    await this.sessions.exec(caller, sessionId, execId);
-    const place = await this.sandbox(caller, sessionId, signal);
+    const asked = await this.sessions.exec(caller, sessionId, execId);
+    if (execHasEnded(asked.exec)) throw new Refusal('exec_ended', 'the exec has ended', { execId });
+    const place = await this.awake(caller, sessionId, 'attach', signal);
     const within = AbortSignal.any([signal, AbortSignal.timeout(START_WITHIN_MS)]);
     const started = ({ execs }: SessionView) => {
       const exec = execs.get(execId);

@@ -1,4 +1,4 @@
-import { Body, Controller, HttpCode, Inject, Param, Post, Res } from '@nestjs/common';
+import { Body, Controller, Get, HttpCode, Inject, Param, Post, Res } from '@nestjs/common';
 import { ApiBearerAuth, ApiOperation, ApiTags } from '@nestjs/swagger';
 import {
   type ClientCommandType,
@@ -9,11 +9,15 @@ import {
 } from '@vmux/events';
 import type { FastifyReply } from 'fastify';
 import { type Asking, keyOf } from '../application/commander';
+import type { Caller } from '../application/key-ring';
 import { Ledger } from '../application/ledger';
 import { SessionCommands } from '../application/session-commands';
 import { answered } from '../http/answered';
+import { ApiError } from '../http/api-error';
 import { Needs } from '../http/auth.guard';
-import { Asked } from '../http/request-context';
+import { Asked, By } from '../http/request-context';
+import { checkpointAt } from './checkpoint-at';
+import { ForkTrees } from './fork-trees';
 import { ForkDto, MoveDto, RehydrateDto, RollbackDto, TakeCheckpointDto } from './time.dto';
 
 /** Each is asked for here and done by a runner afterwards: the session and its history show how it went. */
@@ -25,6 +29,7 @@ export class TimeController {
   constructor(
     @Inject(SessionCommands) private readonly sessions: SessionCommands,
     @Inject(Ledger) private readonly ledger: Ledger,
+    @Inject(ForkTrees) private readonly trees: ForkTrees,
   ) {}
 
   @Post('suspend')
@@ -122,14 +127,28 @@ export class TimeController {
     @Body() body: ForkDto,
     @Res({ passthrough: true }) reply: FastifyReply,
   ) {
-    const { checkpointId = null, count = 1, provider = null } = body;
+    const { count = 1, provider = null } = body;
+    if (body.at !== undefined && body.checkpointId !== undefined)
+      throw new ApiError('invalid_request', 'give at most one of checkpointId and at');
     const key = keyOf(asking);
     const forkId = deriveForkId(sessionId, key);
     const parent = await this.sessions.session(asking.caller, sessionId);
     const name = body.name === undefined ? parent.name : givenName(body.name);
     const newCheckpointId = deriveCheckpointId(sessionId, key);
+    const checkpointId =
+      body.at === undefined ? (body.checkpointId ?? null) : checkpointAt(parent, body.at);
     const data = { forkId, checkpointId, newCheckpointId, name, count, provider };
-    return { forkId, ...(await this.ask(reply, asking, sessionId, 'ForkSession', data)) };
+    // Bound to what was asked: a checkpoint that is taken meanwhile does not change what `at` means.
+    const answer = await this.sessions.ask(asking, sessionId, 'ForkSession', data, body);
+    const from = checkpointId ?? newCheckpointId;
+    return { id: sessionId, forkId, checkpointId: from, ...answered(reply, answer) };
+  }
+
+  @Get('tree')
+  @Needs('sessions:read')
+  @ApiOperation({ summary: 'The tree of forks that a session belongs to, from its first session' })
+  tree(@By() caller: Caller, @Param('sessionId') sessionId: string) {
+    return this.trees.of(caller, sessionId);
   }
 
   private async ask<T extends ClientCommandType>(

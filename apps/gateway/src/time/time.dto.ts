@@ -74,6 +74,16 @@ export class ForkDto {
   checkpointId?: string;
 
   @ApiPropertyOptional({
+    type: 'integer',
+    minimum: 0,
+    description: 'A revision of the history: from the last checkpoint before it.',
+  })
+  @IsOptional()
+  @IsInt()
+  @Min(0)
+  at?: number;
+
+  @ApiPropertyOptional({
     maxLength: 200,
     description: 'Of the children; the session’s without it.',
   })

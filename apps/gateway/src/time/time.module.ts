@@ -1,5 +1,18 @@
 import { Module } from '@nestjs/common';
+import { SessionCommands } from '../application/session-commands';
+import { SessionReader } from '../application/session-reader';
+import { ForkTrees } from './fork-trees';
 import { TimeController } from './time.controller';
 
-@Module({ controllers: [TimeController] })
+@Module({
+  controllers: [TimeController],
+  providers: [
+    {
+      provide: ForkTrees,
+      inject: [SessionCommands, SessionReader],
+      useFactory: (commands: SessionCommands, reader: SessionReader) =>
+        new ForkTrees(commands, reader),
+    },
+  ],
+})
 export class TimeModule {}

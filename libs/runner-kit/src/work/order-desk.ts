@@ -23,6 +23,8 @@ export interface OrderDeskSettings {
  */
 export class OrderDesk {
   private readonly underWay = new Map<string, Promise<void>>();
+  /** By sandbox: the last request to suspend or resume it. An older one that comes late is void. */
+  private readonly lastRest = new WeakMap<Held, number>();
 
   constructor(private readonly settings: OrderDeskSettings) {}
 
@@ -182,8 +184,17 @@ export class OrderDesk {
     await worker.drained();
   }
 
-  private async suspend(order: OrderNamed<'SuspendSandbox'>, { id, driver }: Held): Promise<void> {
+  /** Requests are numbered by the history: a repeat that was overtaken must not freeze what was resumed. */
+  private isOvertaken(held: Held, request: number): boolean {
+    const last = this.lastRest.get(held) ?? -1;
+    this.lastRest.set(held, Math.max(last, request));
+    return request < last;
+  }
+
+  private async suspend(order: OrderNamed<'SuspendSandbox'>, held: Held): Promise<void> {
     const { request } = order.data;
+    if (this.isOvertaken(held, request)) return;
+    const { id, driver } = held;
     try {
       await driver.suspend(id);
       await this.report(order, id.instance, { type: 'SandboxSuspended', data: { request } });
@@ -196,8 +207,10 @@ export class OrderDesk {
     }
   }
 
-  private async resume(order: OrderNamed<'ResumeSandbox'>, { id, driver }: Held): Promise<void> {
+  private async resume(order: OrderNamed<'ResumeSandbox'>, held: Held): Promise<void> {
     const { request } = order.data;
+    if (this.isOvertaken(held, request)) return;
+    const { id, driver } = held;
     try {
       await driver.resume(id);
       await this.report(order, id.instance, { type: 'SandboxResumed', data: { request } });

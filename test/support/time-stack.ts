@@ -1,0 +1,165 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import {
+  type DockerEngine,
+  projectRoot,
+  type RunningProcess,
+  startProcess,
+  temporaryDirectory,
+  until,
+} from '@vmux/testing';
+import { ApiClient } from './api-client';
+
+const PATIENCE = { timeoutMs: 60_000, everyMs: 20 };
+
+/** The stack of one machine as its users start it, for tests of what a session can be asked over time. */
+export class TimeStack {
+  private constructor(
+    readonly dataDir: string,
+    readonly api: ApiClient,
+    readonly env: NodeJS.ProcessEnv,
+    private readonly stack: RunningProcess<string>,
+  ) {}
+
+  static async start(
+    engine: DockerEngine | null = null,
+    more: NodeJS.ProcessEnv = {},
+  ): Promise<TimeStack> {
+    const dataDir = temporaryDirectory('time');
+    const docker = engine
+      ? { DOCKER_HOST: `unix://${engine.socketPath}`, VMUX_DOCKER_IMAGE: engine.image }
+      : { DOCKER_HOST: 'unix:///nowhere' };
+    const stack = await startProcess({
+      command: process.execPath,
+      args: [join(projectRoot(), 'dist/apps/cli/src/stack/main.js')],
+      env: { ...process.env, ...docker, ...more, VMUX_DATA_DIR: dataDir, VMUX_PORT: '0' },
+      ready: (line) => /^vmux serves at (\S+)/.exec(line)?.[1],
+      readyTimeoutMs: 90_000,
+    });
+    const key = readFileSync(join(dataDir, 'api-key'), 'utf8').trim();
+    const env = { VMUX_URL: stack.ready, VMUX_API_KEY: key, VMUX_DATA_DIR: dataDir };
+    return new TimeStack(dataDir, new ApiClient(stack.ready, key), env, stack);
+  }
+
+  get output(): string {
+    return this.stack.output();
+  }
+
+  /** Of a process of the stack, which is started again when it dies. */
+  pidOf(name: string): number {
+    const record = JSON.parse(readFileSync(join(this.dataDir, 'stack.json'), 'utf8')) as {
+      readonly parts: readonly { readonly name: string; readonly pid: number }[];
+    };
+    const part = record.parts.filter((each) => each.name === name).at(-1);
+    if (!part) throw new Error(`the stack has no ${name}`);
+    return part.pid;
+  }
+
+  /** Sandboxes outlive the stack: they end with their sessions. */
+  async stop(): Promise<void> {
+    const { json } = await this.api.get('/v1/sessions?limit=200');
+    for (const { id, status } of json.sessions)
+      if (!['stopped', 'failed'].includes(status))
+        await this.api.post(`/v1/sessions/${id}/stop?grace=0ms`);
+    await until(() => readdirSync(join(this.dataDir, 'runner/ns/s')).length === 0, PATIENCE);
+    await this.stack.stop();
+  }
+
+  async create(body: object = {}): Promise<TimeSession> {
+    const { status, json } = await this.api.post('/v1/sessions', { name: 'time', ...body });
+    if (status !== 201) throw new Error(`not created: ${JSON.stringify(json)}`);
+    const session = new TimeSession(this.api, json.id);
+    await session.becomes('running');
+    return session;
+  }
+
+  session(id: string): TimeSession {
+    return new TimeSession(this.api, id);
+  }
+}
+
+/** A session as a client sees it. */
+export class TimeSession {
+  readonly path: string;
+
+  constructor(
+    private readonly api: ApiClient,
+    readonly id: string,
+  ) {
+    this.path = `/v1/sessions/${id}`;
+  }
+
+  async info() {
+    return (await this.api.get(this.path)).json;
+  }
+
+  async ask(verb: string, body: object = {}) {
+    return this.api.post(`${this.path}/${verb}`, body);
+  }
+
+  /** Once nothing is under way. */
+  becomes(status: string) {
+    return until(async () => {
+      const info = await this.info();
+      if (info.status === status && info.operation === null) return info;
+      throw new Error(`${info.status}, ${info.operation}, ${info.message}`);
+    }, PATIENCE);
+  }
+
+  async start(command: string, more: object = {}): Promise<string> {
+    const { status, json } = await this.ask('execs', { command, ...more });
+    if (status !== 201) throw new Error(`not issued: ${JSON.stringify(json)}`);
+    return json.id;
+  }
+
+  /** Its output, once it has ended with 0. */
+  async run(command: string): Promise<string> {
+    const { json } = await this.api.post(`${this.path}/execs?wait=60s`, { command });
+    if (json.exit?.kind !== 'exited' || json.exit.code !== 0)
+      throw new Error(`${command}: ${JSON.stringify(json)}`);
+    return json.output.stdout.text;
+  }
+
+  async ended(exec: string) {
+    return (await this.api.get(`${this.path}/execs/${exec}/wait?wait=60s`)).json;
+  }
+
+  async exec(exec: string) {
+    return (await this.api.get(`${this.path}/execs/${exec}`)).json;
+  }
+
+  async output(exec: string): Promise<string> {
+    const { bytes } = await this.api.raw(`${this.path}/logs?exec=${exec}&stream=stdout`);
+    return bytes.toString();
+  }
+
+  async events(): Promise<{ revision: number; type: string; data: Record<string, unknown> }[]> {
+    const { text } = await this.api.get(`${this.path}/events`);
+    return text
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line));
+  }
+
+  async types(): Promise<string[]> {
+    return (await this.events()).map(({ type }) => type);
+  }
+
+  /** Taken, and portable. */
+  async checkpoint(name?: string): Promise<string> {
+    const { status, json } = await this.ask('checkpoints', { name });
+    if (status !== 202) throw new Error(`not asked: ${JSON.stringify(json)}`);
+    await until(async () => {
+      const { checkpoints } = await this.info();
+      const found = checkpoints.find(({ id }: { id: string }) => id === json.checkpointId);
+      if (found?.status === 'taken') return found;
+      throw new Error(`${found?.status}: ${found?.message}`);
+    }, PATIENCE);
+    return json.checkpointId;
+  }
+
+  async stop(): Promise<void> {
+    await this.ask('stop?grace=0ms');
+    await this.becomes('stopped');
+  }
+}
