@@ -1,5 +1,6 @@
 import { type ParseArgsConfig, parseArgs } from 'node:util';
 import { UsageError } from './failure';
+import { mebibytes, milliseconds } from './project/settings';
 import { nearest } from './suggest';
 
 export type OptionTable = NonNullable<ParseArgsConfig['options']>;
@@ -15,6 +16,10 @@ export interface Parsed {
   number(name: string): number | undefined;
   /** In milliseconds, from `500ms`, `30s`, `5m`, `1h`. */
   duration(name: string): number | undefined;
+  /** In mebibytes, from `512M`, `2G`. */
+  size(name: string): number | undefined;
+  /** A number greater than 0, such as `0.5`. */
+  amount(name: string): number | undefined;
 }
 
 /** The arguments of one command: options, names, and after `--` a command line that is not ours to read. */
@@ -34,6 +39,8 @@ export function parsed(command: string, args: readonly string[], options: Option
     texts: (name) => (Array.isArray(values[name]) ? values[name].map(String) : []),
     number: (name) => convert(name, text(name), wholeNumber, 'a whole number from 0 on'),
     duration: (name) => convert(name, text(name), milliseconds, 'a time such as 500ms, 30s or 5m'),
+    size: (name) => convert(name, text(name), mebibytes, 'a size such as 512M or 2G'),
+    amount: (name) => convert(name, text(name), positive, 'a number such as 0.5 or 2'),
   };
 }
 
@@ -69,12 +76,8 @@ function convert(
 const wholeNumber = (text: string): number | null =>
   /^\d{1,15}$/.test(text) ? Number(text) : null;
 
-const unitMs = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 } as const;
-
-function milliseconds(text: string): number | null {
-  const [, amount, unit] = /^(\d{1,9})(ms|s|m|h)$/.exec(text) ?? [];
-  return amount && unit ? Number(amount) * unitMs[unit as keyof typeof unitMs] : null;
-}
+const positive = (text: string): number | null =>
+  /^\d{1,6}(\.\d{1,3})?$/.test(text) && Number(text) > 0 ? Number(text) : null;
 
 /** One argument is a line for the shell, several are run as they are. */
 export function commandOf({ command }: Parsed, usage: string): string | readonly string[] {

@@ -1,18 +1,29 @@
 /** Every command: how it is written, what it does, and what more there is to say. */
 export const commandHelp: Readonly<Record<string, CommandHelp>> = {
   run: {
-    usage: 'vmux run [options] -- command…',
+    usage: 'vmux run [options] -- command…   or   vmux run [options] [TARGET]',
     summary: 'run a command in a new session; starts the stack if none runs',
     details: `
   -d, --detach            print the session's id and leave
+  -p, --port PORT         a port that the command will serve; repeatable
   -e, --env NAME=value    set a variable in the session (NAME alone: its value here); repeatable
-      --name NAME         first part of the id; the directory's name without it
+      --env-file FILE     variables, one NAME=value a line; repeatable
+      --name NAME         first part of the id; the target's or the directory's name without it
       --provider NAME     ns, docker
+      --gpu NAME          such as T4, for providers that have them
       --image IMAGE       for providers that have images
+      --cpus N            such as 0.5
+      --memory SIZE       such as 512M or 2G
       --label name=value  repeatable
       --timeout TIME      end the command after 500ms, 30s, 5m, 1h
+      --idle-timeout TIME suspend the session when nothing happened for so long
+      --keep TIME         keep the sandbox for so long, whatever happens (up to 168h)
+      --egress            let the session reach the network
+      --setup WHAT        auto, none, or a line for the shell that is run before the command
+  -i, --stdin             give the command our input, to its end
       --rm                delete the session, logs included, when the command has ended
       --no-bundle         do not send the current directory
+      --dry-run           say what would be run and sent, and do nothing
       --json              one line of JSON at the end instead of the output
 
   One argument after -- is a line for the shell, several are run as they are. The session stays when the
@@ -20,10 +31,21 @@ export const commandHelp: Readonly<Record<string, CommandHelp>> = {
   --rm, INT and TERM end the command.
 
   The current directory is sent along, up to 100 MiB packed, and the command runs in its copy: in a git work
-  tree what git does not ignore, else everything; never .git, node_modules, virtual environments, .env files,
-  the home directory or /. What was sent before is not sent again.
+  tree what git does not ignore, else everything; never what .vmuxignore names, .git, node_modules, virtual
+  environments, .env files, the home directory or /. What was sent before is not sent again.
+
+  A TARGET stands in vmux.toml; without one, the default is run:
+
+    default = "web"
+    [targets.web]
+    command = "python3 -m http.server 8000"     # or a list
+    ports = [8000]
+    env = { NAME = "value" }
+    setup = "none"                              # auto, or a line for the shell
+    # also: provider, gpu, image, cpus, memory, timeout, idle-timeout, keep, egress
 
   vmux run -- echo hello
+  vmux run -p 8000 -- python3 -m http.server 8000
   vmux run --name build -e CI=1 -- 'make && make test'
   vmux run -d -- sleep 1000`,
   },
@@ -34,11 +56,30 @@ export const commandHelp: Readonly<Record<string, CommandHelp>> = {
   -d, --detach            print the exec's id and leave
   -e, --env NAME=value    set a variable; repeatable
   -w, --cwd DIRECTORY     where it runs
+  -u, --user USER         as whom
+  -n, --no-stdin          give it no input; else it gets ours, to its end
       --timeout TIME      end it after 500ms, 30s, 5m, 1h
       --json              one line of JSON at the end instead of the output
 
   vmux exec @last -- ls -la
-  vmux exec build-9e55 --timeout 5m -- 'npm ci && npm test'`,
+  vmux exec build-9e55 --timeout 5m -- 'npm ci && npm test'
+  tar c . | vmux exec @last -- tar x -C /tmp`,
+  },
+  cp: {
+    usage: 'vmux cp [options] FILE SESSION:PATH   or   vmux cp [options] SESSION:PATH FILE',
+    summary: 'copy a file or a directory into or out of a session',
+    details: `
+  -u, --user USER         as which user of the sandbox
+      --max-size SIZE     how much may come out of the session at most, 10G without it
+      --json              what was copied, as one line of JSON
+
+  A PATH that is not absolute starts at the session's working directory. What is copied goes into a
+  directory that is there, or gets the name that is given. What comes out of a session is not trusted:
+  nothing is written through a link, no link leads out of the copy, setuid bits are dropped, and devices
+  and hard links are refused.
+
+  vmux cp data.csv @last:
+  vmux cp @last:/workspace/out ./out`,
   },
   logs: {
     usage: 'vmux logs [options] SESSION',
@@ -74,6 +115,100 @@ export const commandHelp: Readonly<Record<string, CommandHelp>> = {
   -f, --follow            go on with what happens
       --from N            start at this revision
       --json              JSON lines`,
+  },
+  checkpoint: {
+    usage: 'vmux checkpoint [options] SESSION',
+    summary: 'keep the files of a session as they are now',
+    details: `
+      --name NAME         to find it by
+      --no-wait           leave as soon as it is recorded
+      --json              what is known of it
+
+  Prints the checkpoint's id. Processes go on; what they hold in memory is not kept.
+
+  vmux checkpoint @last --name before-upgrade
+  vmux rollback @last before-upgrade`,
+  },
+  checkpoints: {
+    usage: 'vmux checkpoints [--json] SESSION',
+    summary: 'checkpoints of a session, the oldest first',
+    details: `
+      --json              a JSON array
+
+  SIZE is what all its files take, NEW what the checkpoint added to the store. A portable one restores on any
+  provider; the provider that is named beside it has a fast form of its own.`,
+  },
+  rollback: {
+    usage: 'vmux rollback [options] SESSION CHECKPOINT',
+    summary: 'go back to a checkpoint, in a new sandbox',
+    details: `
+      --allow-base-change also onto another base than it was taken on
+      --no-wait           leave as soon as it is recorded
+      --json              one line of JSON
+
+  CHECKPOINT is an id, a name, or @last. Commands that run end as unknown; declared services start again.
+
+  vmux rollback build-9e55 before-upgrade`,
+  },
+  fork: {
+    usage: 'vmux fork [options] SESSION',
+    summary: 'new sessions with the files of this one, which goes on untouched',
+    details: `
+      --checkpoint C      from this checkpoint (id, name or @last); a new one is taken without it
+      --at N              from the last checkpoint before this revision of its history
+      --count N           how many, 1 to 100
+      --name NAME         first part of their ids; this one's without it
+      --provider NAME     where they run
+      --json              one line of JSON
+
+  Prints the ids of the new sessions, one per line.
+
+  vmux fork @last --count 4
+  vmux fork build-9e55 --checkpoint before-upgrade --name retry`,
+  },
+  suspend: {
+    usage: 'vmux suspend [--no-wait] [--json] SESSION…',
+    summary: 'freeze a session: memory and processes stay, no processor is used',
+    details: `
+      --no-wait           leave as soon as it is recorded
+      --json              one line of JSON for each
+
+  The next command wakes it.`,
+  },
+  resume: {
+    usage: 'vmux resume [--no-wait] [--json] SESSION…',
+    summary: 'wake a session that is suspended, released or lost',
+    details: `
+      --no-wait           leave as soon as it is recorded
+      --json              one line of JSON for each`,
+  },
+  move: {
+    usage: 'vmux move --to PROVIDER [options] SESSION',
+    summary: 'move a session to another provider, under the same id',
+    details: `
+      --to PROVIDER       ns, docker
+      --allow-base-change also when the base there is another one
+      --no-wait           leave as soon as it is recorded
+      --json              one line of JSON
+
+  Files, logs, history, URLs and id stay. Commands that run end as unknown (moved); declared services start
+  again. When it fails the session goes on where it is.
+
+  vmux move @last --to docker --allow-base-change`,
+  },
+  rehydrate: {
+    usage: 'vmux rehydrate [options] SESSION',
+    summary: 'give a session that lost its sandbox a new one, from its last checkpoint',
+    details: `
+      --checkpoint C      from this one (id, name or @last)
+      --provider NAME     there, instead of where it was
+      --replay            run again what ran since the checkpoint, in order, as long as each ends as it did
+      --force             give up a sandbox that cannot be reached
+      --allow-base-change also onto another base
+      --no-wait           leave as soon as it is recorded
+      --json              one line of JSON
+
+  vmux rehydrate build-9e55 --replay`,
   },
   stop: {
     usage: 'vmux stop [options] SESSION…',
@@ -123,7 +258,7 @@ export interface CommandHelp {
 
 export function overview(): string {
   const lines = Object.entries(commandHelp).map(
-    ([name, { summary }]) => `  ${name.padEnd(9)} ${summary}`,
+    ([name, { summary }]) => `  ${name.padEnd(11)} ${summary}`,
   );
   return `vmux: sessions that outlive their sandboxes
 

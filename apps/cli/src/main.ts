@@ -6,10 +6,19 @@ type Run = (args: readonly string[]) => Promise<number>;
 const commands: Readonly<Record<string, () => Promise<Run>>> = {
   run: async () => (await import('./commands/run.js')).run,
   exec: async () => (await import('./commands/exec.js')).exec,
+  cp: async () => (await import('./commands/cp.js')).cp,
   logs: async () => (await import('./commands/logs.js')).logs,
   ps: async () => (await import('./commands/ps.js')).ps,
   inspect: async () => (await import('./commands/inspect.js')).inspect,
   history: async () => (await import('./commands/history.js')).history,
+  checkpoint: async () => (await import('./commands/checkpoint.js')).checkpoint,
+  checkpoints: async () => (await import('./commands/checkpoints.js')).checkpoints,
+  rollback: async () => (await import('./commands/rollback.js')).rollback,
+  fork: async () => (await import('./commands/fork.js')).fork,
+  suspend: async () => (await import('./commands/suspend.js')).suspend,
+  resume: async () => (await import('./commands/resume.js')).resume,
+  move: async () => (await import('./commands/move.js')).move,
+  rehydrate: async () => (await import('./commands/rehydrate.js')).rehydrate,
   stop: async () => (await import('./commands/stop.js')).stop,
   rm: async () => (await import('./commands/rm.js')).rm,
   wait: async () => (await import('./commands/wait.js')).wait,
@@ -71,11 +80,13 @@ async function version(): Promise<number> {
 async function complain(fault: unknown): Promise<number> {
   const { visible } = await import('./terminal/escape.js');
   const { VmuxError } = await import('@vmux/sdk');
+  const { hints } = await import('./hints.js');
   const isOurs = fault instanceof Failure || fault instanceof VmuxError;
+  const hint = isOurs && ((fault instanceof VmuxError && hints[fault.code]) || fault.hint);
   const message = fault instanceof Error ? fault.message : String(fault);
   const shown = message.split('\n').map(visible).join('\n');
   process.stderr.write(`vmux: ${shown}\n`);
-  if (isOurs && fault.hint) process.stderr.write(`      ${visible(fault.hint)}\n`);
+  if (hint) process.stderr.write(`      ${visible(hint)}\n`);
   if (!isOurs && process.env.VMUX_DEBUG) process.stderr.write(`${(fault as Error).stack}\n`);
   return fault instanceof Failure ? fault.exitCode : exitCodes.failed;
 }

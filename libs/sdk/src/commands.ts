@@ -1,7 +1,8 @@
 import { historyEvents } from './history';
+import { Input } from './input';
 import { type LogItem, type LogOptions, logItems } from './logs';
 import type { CommandExit, CommandInfo } from './types';
-import type { CallOptions, ChangeOptions, Vmux } from './vmux';
+import type { ByteSource, CallOptions, ChangeOptions, Vmux } from './vmux';
 
 export interface StartOptions extends ChangeOptions {
   readonly env?: Readonly<Record<string, string>>;
@@ -9,9 +10,16 @@ export interface StartOptions extends ChangeOptions {
   readonly user?: string;
   /** Ends the command this long after it started: SIGTERM, then SIGKILL. */
   readonly timeoutMs?: number;
+  /** Gives it a terminal of this size: one output, `pty`, and input that is typed. */
+  readonly pty?: { readonly cols: number; readonly rows: number };
+  /** Whether it will be given input; without it its input is empty. */
+  readonly takesInput?: boolean;
+  readonly purpose?: 'user' | 'setup' | 'shell' | 'service';
 }
 
-export interface RunOptions extends StartOptions {
+export interface RunOptions extends Omit<StartOptions, 'takesInput'> {
+  /** Its input, to the end. */
+  readonly stdin?: string | Uint8Array | ByteSource;
   /** Bytes as they come, exactly as written. A promise holds back what follows. */
   readonly onStdout?: (bytes: Buffer) => void | Promise<void>;
   readonly onStderr?: (bytes: Buffer) => void | Promise<void>;
@@ -47,16 +55,30 @@ export class Commands {
    * Aborting stops the waiting; the command goes on and is found in `list`.
    */
   async run(command: string | readonly string[], options: RunOptions = {}): Promise<CommandResult> {
-    const started = await this.start(command, options);
-    return started.wait(options);
+    const { stdin, ...rest } = options;
+    const started = await this.start(command, { ...rest, takesInput: stdin !== undefined });
+    if (stdin === undefined) return started.wait(options);
+    const stop = new AbortController();
+    const signal = options.signal ? AbortSignal.any([options.signal, stop.signal]) : stop.signal;
+    // A fault of the input ends the waiting with it; aborting ends both.
+    started
+      .input()
+      .giveAll(stdin, { signal })
+      .catch((fault) => stop.abort(fault));
+    try {
+      return await started.wait({ ...options, signal });
+    } finally {
+      stop.abort();
+    }
   }
 
   /** Starts a command in the background: answered once it is recorded and will be run. */
   async start(command: string | readonly string[], options: StartOptions = {}): Promise<Command> {
-    const { env, cwd, user, timeoutMs, signal, idempotencyKey } = options;
+    const { env, cwd, user, timeoutMs, pty, takesInput, purpose } = options;
+    const { signal, idempotencyKey } = options;
     const line = typeof command === 'string' ? { command } : { argv: command };
     const info = await this.vmux.call<CommandInfo>('POST', this.path(), {
-      body: { ...line, env, cwd, user, timeoutMs },
+      body: { ...line, env, cwd, user, timeoutMs, pty, stdin: takesInput || undefined, purpose },
       signal,
       idempotencyKey,
     });
@@ -102,6 +124,16 @@ export class Command {
 
   info({ signal }: CallOptions = {}): Promise<CommandInfo> {
     return this.vmux.call('GET', this.path, { signal });
+  }
+
+  /** A writer of its input. Several may write: each one's bytes stay in their order. */
+  input(): Input {
+    return new Input(this.vmux, this.path);
+  }
+
+  /** Sets the size of its terminal. */
+  async resize(cols: number, rows: number, { signal }: CallOptions = {}): Promise<void> {
+    await this.vmux.call('POST', `${this.path}/resize`, { body: { cols, rows }, signal });
   }
 
   /** Its output, from any offset, while it runs and afterwards. */

@@ -50,6 +50,7 @@ const passing = new Set([
   'rate_limited',
   'outcome_unknown',
   'no_placement',
+  'runner_unreachable',
 ]);
 
 /** From the body of an answer, or of an `error` event; what is not in the API's shape is told as such. */

@@ -6,7 +6,9 @@ export {
   type StartOptions,
 } from './commands';
 export { ConnectionFailed, VmuxError } from './errors';
+export { type FileOptions, Files, type ReadOptions, type WriteOptions } from './files';
 export type { HistoryOptions } from './history';
+export { Input } from './input';
 export type { LogItem, LogOptions } from './logs';
 export {
   type CreateOptions,
@@ -15,13 +17,30 @@ export {
   type StopOptions,
   type Through,
 } from './sandbox';
+export {
+  type CheckpointInfo,
+  type ForkOptions,
+  type ForkTree,
+  type Rehydrated,
+  type RehydrateOptions,
+  type RestoreOptions,
+  SessionTime,
+  type WaitOptions,
+} from './time';
 export type {
   CommandExit,
   CommandInfo,
+  FileInfo,
   HistoryEvent,
   SessionInfo,
   SessionStatus,
   SessionSummary,
   Stream,
 } from './types';
-export { type CallOptions, type ChangeOptions, Vmux, type VmuxSettings } from './vmux';
+export {
+  type ByteSource,
+  type CallOptions,
+  type ChangeOptions,
+  Vmux,
+  type VmuxSettings,
+} from './vmux';

@@ -1,6 +1,8 @@
 import { Commands } from './commands';
+import { Files } from './files';
 import { type HistoryOptions, historyEvents } from './history';
 import { type LogItem, type LogOptions, logItems } from './logs';
+import { SessionTime } from './time';
 import type { HistoryEvent, SessionInfo, SessionStatus, SessionSummary } from './types';
 import { type CallOptions, type ChangeOptions, Vmux } from './vmux';
 
@@ -56,12 +58,21 @@ export interface StopOptions extends ChangeOptions {
 /** A session: one handle for commands, output and history, whatever sandbox is underneath. */
 export class Sandbox {
   readonly commands: Commands;
+  readonly files: Files;
+  /** Checkpoints, forks, moves and rest. */
+  readonly time: SessionTime;
 
   private constructor(
     private readonly vmux: Vmux,
     readonly id: string,
   ) {
     this.commands = new Commands(vmux, id);
+    this.time = new SessionTime(vmux, id);
+    let found: Promise<string> | undefined;
+    this.files = new Files(vmux, id, () => {
+      found ??= this.info().then(workingDirectoryOf);
+      return found;
+    });
   }
 
   /** Creates a session. Its sandbox is started meanwhile; commands can be given at once. */
@@ -161,4 +172,9 @@ export class Sandbox {
   private get path(): string {
     return `/v1/sessions/${encodeURIComponent(this.id)}`;
   }
+}
+
+function workingDirectoryOf({ spec }: SessionInfo): string {
+  const cwd = typeof spec === 'object' && spec !== null && 'cwd' in spec ? spec.cwd : null;
+  return typeof cwd === 'string' ? cwd : '/workspace';
 }

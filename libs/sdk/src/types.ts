@@ -101,3 +101,19 @@ export interface HistoryEvent {
   readonly traceparent: string | null;
   readonly data: Readonly<Record<string, unknown>>;
 }
+
+/** What is at a path of a sandbox. */
+export interface FileInfo {
+  readonly name: string;
+  /** The exact bytes of a name that is not UTF-8. */
+  readonly nameBase64: string | null;
+  /** `file`, `directory`, `link` and others that a sandbox may have. */
+  readonly type: string;
+  /** In octal, such as `0644`. */
+  readonly mode: string;
+  readonly uid: number;
+  readonly gid: number;
+  readonly size: number;
+  readonly modifiedAt: string;
+  readonly linkTarget: string | null;
+}

@@ -25,8 +25,12 @@ export interface ChangeOptions extends CallOptions {
 
 type Query = Readonly<Record<string, string | number | boolean | undefined>>;
 
+/** Bytes that are sent as they come. */
+export type ByteSource = AsyncIterable<Uint8Array>;
+
 export interface Request extends ChangeOptions {
   readonly query?: Query;
+  /** JSON, bytes, or bytes as they come; the last cannot be sent again by themselves. */
   readonly body?: unknown;
   readonly headers?: Readonly<Record<string, string>>;
 }
@@ -87,13 +91,45 @@ export class Vmux {
   async call<T>(method: string, path: string, request: Request = {}): Promise<T> {
     const response = await this.send(method, path, request);
     try {
-      return (await response.json()) as T;
+      return (response.status === 204 ? undefined : await response.json()) as T;
     } catch (fault) {
       request.signal?.throwIfAborted();
       // The change may have happened: the same key finds its answer.
       if (method === 'GET') throw new ConnectionFailed(this.url, fault);
       throw new VmuxError('outcome_unknown', 'the answer was cut', 'read the state', 0, true);
     }
+  }
+
+  /** Bytes of an answer, as they come. An answer that is cut is a fault, never an end. */
+  async *bytes(path: string, request: Request = {}): AsyncGenerator<Uint8Array> {
+    const leave = new AbortController();
+    const signal = request.signal ? AbortSignal.any([request.signal, leave.signal]) : leave.signal;
+    const response = await this.send('GET', path, { ...request, signal });
+    try {
+      if (response.body) yield* response.body;
+    } catch (fault) {
+      request.signal?.throwIfAborted();
+      throw new ConnectionFailed(this.url, fault);
+    } finally {
+      leave.abort();
+    }
+  }
+
+  /** One attempt at a call that its caller repeats, or that cannot be repeated. */
+  async once<T>(method: string, path: string, request: Request = {}): Promise<T> {
+    const response = await this.fetch(method, path, request);
+    if (!response.ok) throw await this.errorOf(response);
+    try {
+      return (response.status === 204 ? undefined : await response.json()) as T;
+    } catch (fault) {
+      request.signal?.throwIfAborted();
+      throw new ConnectionFailed(this.url, fault);
+    }
+  }
+
+  /** What a WebSocket to this gateway is opened with. */
+  get credentials(): { readonly url: string; readonly apiKey: string } {
+    return { url: this.url, apiKey: this.apiKey };
   }
 
   /** Server-sent events of one connection. Ends when the connection does, whatever the reason. */
@@ -157,8 +193,9 @@ export class Vmux {
     const url = new URL(`${this.url}${path}`);
     for (const [name, value] of Object.entries(query))
       if (value !== undefined) url.searchParams.set(name, String(value));
-    const isBytes = body instanceof Uint8Array;
-    const type = isBytes ? 'application/octet-stream' : 'application/json';
+    const stream = isByteSource(body) ? ReadableStream.from(body) : null;
+    const bytes = body instanceof Uint8Array ? (body as Uint8Array<ArrayBuffer>) : null;
+    const type = stream || bytes ? 'application/octet-stream' : 'application/json';
     try {
       return await fetch(url, {
         method,
@@ -167,11 +204,8 @@ export class Vmux {
           ...(body === undefined ? {} : { 'content-type': type }),
           ...headers,
         },
-        body: isBytes
-          ? (body as Uint8Array<ArrayBuffer>)
-          : body === undefined
-            ? undefined
-            : JSON.stringify(body),
+        body: stream ?? bytes ?? (body === undefined ? undefined : JSON.stringify(body)),
+        ...(stream ? { duplex: 'half' as const } : {}),
         signal,
         redirect: 'error',
       });
@@ -181,3 +215,6 @@ export class Vmux {
     }
   }
 }
+
+const isByteSource = (body: unknown): body is ByteSource =>
+  typeof body === 'object' && body !== null && Symbol.asyncIterator in body;

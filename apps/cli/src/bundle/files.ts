@@ -76,7 +76,7 @@ function* walked(root: string, below: string, leftOut: Set<string>): Generator<s
 }
 
 /** Null for what is gone by now, and for what cannot be bundled: sockets, devices, submodules. */
-function described(root: string, path: string): BundledFile | null {
+export function described(root: string, path: string): BundledFile | null {
   const full = join(root, path);
   const stats = lstatSync(full, { throwIfNoEntry: false });
   const kind = stats ? kindOf(stats, path) : null;

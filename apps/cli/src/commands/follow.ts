@@ -1,6 +1,7 @@
 import { constants } from 'node:os';
 import type { Command, CommandExit, CommandResult } from '@vmux/sdk';
 import { exitCodes } from '../failure';
+import { ownInput } from '../terminal/input';
 import { say, write } from '../terminal/output';
 
 export interface FollowOptions {
@@ -8,12 +9,14 @@ export interface FollowOptions {
   readonly onInterrupt: 'detach' | 'cancel';
   /** Whether output goes to our own stdout and stderr as it comes. */
   readonly streams: boolean;
+  /** Whether our own stdin is its input, to the end. */
+  readonly input?: boolean;
 }
 
 /** Null when we left and the command goes on. */
 export async function follow(
   command: Command,
-  { onInterrupt, streams }: FollowOptions,
+  { onInterrupt, streams, input = false }: FollowOptions,
 ): Promise<CommandResult | null> {
   const leave = new AbortController();
   let interrupts = 0;
@@ -24,6 +27,14 @@ export async function follow(
   };
   process.on('SIGINT', interrupted);
   process.on('SIGTERM', interrupted);
+  const over = new AbortController();
+  const given = input
+    ? command.input().giveAll(ownInput(), { signal: AbortSignal.any([leave.signal, over.signal]) })
+    : null;
+  given?.catch((fault: Error) => {
+    if (!leave.signal.aborted && !over.signal.aborted)
+      return say(`its input was cut: ${fault.message}`);
+  });
   try {
     return await command.wait({
       signal: leave.signal,
@@ -39,6 +50,7 @@ export async function follow(
     if (leave.signal.aborted) return null;
     throw fault;
   } finally {
+    over.abort();
     process.off('SIGINT', interrupted);
     process.off('SIGTERM', interrupted);
   }
