@@ -137,24 +137,37 @@ void cgroup_create(const struct spec *spec) {
   for (int i = 0; i < 3; i++) free(v1[i]);
 }
 
-struct entry {
-  const struct spec *spec;
-  char pid[16];
-};
-
-static void enter(const char *mount, void *context) {
-  const struct entry *entry = context;
-  char *path = format_text("%s/%s/%s/cgroup.procs", mount, entry->spec->cgroup_parent, entry->spec->name);
-  if (write_path(path, entry->pid) < 0) fail("cannot put the sandbox into %s", path);
+static int open_own(const struct spec *spec, const char *mount, const char *file, int flags) {
+  char *path = format_text("%s/%s/%s/%s", mount, spec->cgroup_parent, spec->name, file);
+  int fd = open(path, flags | O_CLOEXEC);
+  if (fd < 0) fail("cannot open %s", path);
   free(path);
+  return fd;
 }
 
-void cgroup_enter(const struct spec *spec, pid_t pid) {
+static void open_entry(const char *mount, void *context) {
+  struct spec *spec = context;
+  spec->entry_fds[spec->entry_count++] = open_own(spec, mount, "tasks", O_WRONLY);
+}
+
+/* Opened by the launcher, used by the first process, which may do so for itself alone. */
+void cgroup_open_entries(struct spec *spec) {
   struct layout layout;
   layout_read(&layout);
-  struct entry entry = {.spec = spec};
-  snprintf(entry.pid, sizeof entry.pid, "%d", pid);
-  each_hierarchy(&layout, enter, &entry);
+  spec->unified_fd = layout.v2[0] ? open_own(spec, layout.v2, "", O_RDONLY | O_DIRECTORY) : -1;
+  layout.v2[0] = 0;
+  each_hierarchy(&layout, open_entry, spec);
+}
+
+/*
+ * A thread that moves itself waits for nobody; a process moved by another waits until all of the machine's forks have
+ * been seen to. Into the hierarchy of v2, which knows no such way, it is born.
+ */
+void cgroup_enter(const struct spec *spec) {
+  for (int i = 0; i < spec->entry_count; i++) {
+    if (write(spec->entry_fds[i], "0", 1) != 1) fail("cannot enter a cgroup of %s", spec->name);
+    close(spec->entry_fds[i]);
+  }
 }
 
 static void open_view(const char *mount, void *context) {

@@ -63,6 +63,9 @@ struct spec {
   int only_count;
   struct view views[MAX_VIEWS];
   int view_count;
+  int entry_fds[MAX_VIEWS]; /* the cgroups of v1 */
+  int entry_count;
+  int unified_fd; /* that of v2; -1 without one */
 };
 
 /* The error channel: in the launcher it is stderr, in the sandbox's first process a pipe to the launcher. */
@@ -82,7 +85,8 @@ void sleep_ms(long ms);
 
 /* cgroup.c */
 void cgroup_create(const struct spec *spec);
-void cgroup_enter(const struct spec *spec, pid_t pid);
+void cgroup_open_entries(struct spec *spec);
+void cgroup_enter(const struct spec *spec);
 void cgroup_open_views(struct spec *spec);
 void cgroup_kill(const char *parent, const char *name);
 int cgroup_remove(const char *parent, const char *name);
@@ -93,7 +97,17 @@ void image_wait_released(int dirfd);
 
 /* root.c */
 void layers_open(struct spec *spec, int userns);
-void root_enter(const struct spec *spec, int disk_mount);
+enum { DEVICES = 6, SHOWN = 4 };
+
+/* Mounts of the sandbox's own that are made out of the host's view and attached once its root is there. */
+struct stage {
+  int proc;
+  int devices[DEVICES];
+  int shown[SHOWN];
+};
+
+void root_prepare(struct stage *stage);
+void root_enter(const struct spec *spec, const struct stage *stage, int disk_mount);
 
 /* network.c */
 void network_attach(const struct spec *spec, pid_t pid);

@@ -3,6 +3,7 @@
 #include <linux/mount.h>
 #include <linux/sched.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -127,7 +128,35 @@ struct handover {
   int channel, errors, listener, supervisor, log, disk, spool;
 };
 
-/* Mounts mapped for the sandbox exist only after its user namespace does, so they follow it through a socket. */
+struct image_order {
+  const struct spec *spec;
+  int dir;
+  const char *name, *template;
+  int mount;
+};
+
+static void *make_image(void *context) {
+  struct image_order *order = context;
+  order->mount = above(image_mount(order->spec, order->dir, order->name, order->template));
+  return NULL;
+}
+
+/* Side by side: most of the time the kernel waits. */
+static void make_images(const struct spec *spec, int dir, int *disk, int *spool) {
+  struct image_order orders[2] = {{spec, dir, "disk.img", spec->disk_template, -1},
+                                  {spec, dir, "spool.img", spec->spool_template, -1}};
+  pthread_t other;
+  if ((errno = pthread_create(&other, NULL, make_image, &orders[1]))) fail("cannot start a thread");
+  make_image(&orders[0]);
+  if ((errno = pthread_join(other, NULL))) fail("cannot wait for a thread");
+  *disk = orders[0].mount;
+  *spool = orders[1].mount;
+}
+
+/*
+ * Mounts mapped for the sandbox exist only after its user namespace does, so they follow it through a socket. A first
+ * process that has ended meanwhile says why through its pipe.
+ */
 static void send_mounts(int channel, const struct spec *spec, int disk, int spool) {
   int fds[2 + MAX_TREES * MAX_LAYERS + MAX_VIEWS] = {disk, spool}, count = 2;
   for (int i = 0; i < spec->tree_count; i++)
@@ -142,7 +171,7 @@ static void send_mounts(int channel, const struct spec *spec, int disk, int spoo
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN((size_t)count * sizeof(int));
   memcpy(CMSG_DATA(header), fds, (size_t)count * sizeof(int));
-  if (sendmsg(channel, &message, MSG_NOSIGNAL) != 1) fail("cannot hand over the mounts");
+  if (sendmsg(channel, &message, MSG_NOSIGNAL) != 1 && errno != EPIPE) fail("cannot hand over the mounts");
 }
 
 static void receive_mounts(struct spec *spec, struct handover *with) {
@@ -165,7 +194,9 @@ static void receive_mounts(struct spec *spec, struct handover *with) {
 __attribute__((noreturn)) static void run_first_process(struct spec *spec, struct handover *with) {
   on_death = NULL;
   error_fd = with->errors;
-  receive_mounts(spec, with);
+  cgroup_enter(spec);
+  char word;
+  if (recv(with->channel, &word, 1, 0) != 1) _exit(EXIT_FAILED); /* the launcher is gone */
   if (setgroups(0, NULL) < 0 || setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0) fail("cannot become the sandbox's root");
   if (setsid() < 0) fail("cannot start a session");
   umask(022);
@@ -173,7 +204,10 @@ __attribute__((noreturn)) static void run_first_process(struct spec *spec, struc
   if (sethostname(spec->hostname, strlen(spec->hostname)) < 0) fail("cannot set the host name");
   network_configure(spec);
   allow_in_own_network();
-  root_enter(spec, with->disk);
+  struct stage stage;
+  root_prepare(&stage);
+  receive_mounts(spec, with);
+  root_enter(spec, &stage, with->disk);
   int null = open("/dev/null", O_RDWR | O_CLOEXEC);
   if (null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(with->log, 2) < 0) fail("cannot set standard streams");
   if (dup2(with->listener, LISTEN_FD) < 0 || dup2(above(with->spool), SPOOL_FD) < 0) fail("cannot hand over descriptors");
@@ -216,11 +250,6 @@ int command_create(struct spec *spec) {
   with.supervisor = open_or_fail(AT_FDCWD, spec->supervisor, O_RDONLY);
   with.log = open_or_fail(dir, "supervisor.log", O_WRONLY | O_CREAT | O_APPEND);
   with.listener = above(listen_in(spec->dir));
-  with.disk = above(image_mount(spec, dir, "disk.img", spec->disk_template));
-  int spool_mount = above(image_mount(spec, dir, "spool.img", spec->spool_template));
-  prepare_disk(spec, with.disk);
-  if (mkdirat(spool_mount, "spool", 0700) < 0) fail("cannot create the spool");
-
   on_death = undo;
   cgroup_create(spec);
   cgroup_open_views(spec);
@@ -230,7 +259,13 @@ int command_create(struct spec *spec) {
   with.channel = above(channel[1]);
   int errors_end = above(errors[0]);
   with.errors = above(errors[1]);
-  child = (pid_t)syscall(SYS_clone, NAMESPACES | SIGCHLD, 0, 0, 0, 0);
+  cgroup_open_entries(spec);
+  struct clone_args birth = {.flags = NAMESPACES, .exit_signal = SIGCHLD};
+  if (spec->unified_fd >= 0) {
+    birth.flags |= CLONE_INTO_CGROUP;
+    birth.cgroup = (uint64_t)spec->unified_fd;
+  }
+  child = (pid_t)syscall(SYS_clone3, &birth, sizeof birth);
   if (child < 0) fail("cannot create the namespaces");
   if (child == 0) {
     close(channel_end);
@@ -240,8 +275,13 @@ int command_create(struct spec *spec) {
   close(with.channel);
   record(dir, child);
   map_ids(child, spec->uid_base);
-  cgroup_enter(spec, child);
   if (spec->interface) network_attach(spec, child);
+  if (send(channel_end, "i", 1, MSG_NOSIGNAL) != 1 && errno != EPIPE) fail("cannot tell the first process");
+
+  int spool_mount;
+  make_images(spec, dir, &with.disk, &spool_mount);
+  prepare_disk(spec, with.disk);
+  if (mkdirat(spool_mount, "spool", 0700) < 0) fail("cannot create the spool");
   char path[64];
   snprintf(path, sizeof path, "/proc/%d/ns/user", child);
   int userns = open_or_fail(AT_FDCWD, path, O_RDONLY);

@@ -11,7 +11,7 @@
 enum { BIND = 4096, RECURSIVE = 16384, PRIVATE = 1 << 18, DETACH = 2 };
 
 static const char *const devices[] = {"null", "zero", "full", "random", "urandom", "tty"};
-enum { DEVICES = sizeof devices / sizeof *devices };
+_Static_assert(DEVICES == sizeof devices / sizeof *devices, "a place for each device");
 static const char *const read_only[] = {"proc/sys", "proc/sysrq-trigger", "proc/irq", "proc/bus", "proc/fs"};
 static const char *const hidden_files[] = {"proc/kcore",       "proc/keys",     "proc/key-users",  "proc/kmsg",
                                            "proc/timer_list",  "proc/kallsyms", "proc/sched_debug", "proc/config.gz",
@@ -20,6 +20,7 @@ static const char *const hidden_files[] = {"proc/kcore",       "proc/keys",     
 static const char *const hidden_dirs[] = {"proc/acpi", "proc/scsi", "proc/driver", "proc/dynamic_debug", "proc/asound"};
 static const char *const shown_of_sys[] = {"devices/system/cpu", "devices/system/node", "devices/virtual/net",
                                            "class/net"};
+_Static_assert(SHOWN == sizeof shown_of_sys / sizeof *shown_of_sys, "a place for each part");
 
 static void idmap(int mount, int userns) {
   struct mount_attr attributes = {.attr_set = MOUNT_ATTR_IDMAP | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV,
@@ -169,23 +170,13 @@ static void mount_dev(const struct spec *spec, const int *device_mounts) {
 }
 
 /* Of sysfs a sandbox sees the processors and its own network, nothing of the machine's devices. */
-static void mount_sys(const struct spec *spec, int sysfs) {
-  enum { SHOWN = sizeof shown_of_sys / sizeof *shown_of_sys };
-  int shown[SHOWN];
-  attach_dir(sysfs, "sys");
+static void mount_sys(const struct spec *spec, const struct stage *stage) {
+  attach_dir(fresh("tmpfs", (const char *const[][2]){{"size", "64k"}, {"mode", "0755"}, {NULL, NULL}}, 0), "sys");
   for (int i = 0; i < SHOWN; i++) {
     char path[64];
     snprintf(path, sizeof path, "sys/%s", shown_of_sys[i]);
-    shown[i] = clone_of(path, 0);
-    if (shown[i] < 0 && errno != ENOENT) fail("cannot open /%s", path);
-  }
-  if (syscall(SYS_umount2, "sys", DETACH) < 0) fail("cannot unmount /sys");
-  attach(fresh("tmpfs", (const char *const[][2]){{"size", "64k"}, {"mode", "0755"}, {NULL, NULL}}, 0), "sys");
-  for (int i = 0; i < SHOWN; i++) {
-    char path[64];
-    snprintf(path, sizeof path, "sys/%s", shown_of_sys[i]);
-    if (shown[i] < 0) continue;
-    attach_dir(shown[i], path);
+    if (stage->shown[i] < 0) continue;
+    attach_dir(stage->shown[i], path);
   }
   for (int i = 0; i < spec->view_count; i++) attach_dir(spec->views[i].fd, spec->views[i].target);
   set_read_only(AT_FDCWD, "sys");
@@ -198,23 +189,34 @@ static void write_file(const char *path, const char *text) {
   close(file);
 }
 
-void root_enter(const struct spec *spec, int disk_mount) {
+/* Everything that is taken from the host's view, before there is a disk: leaves the current directory in a stage. */
+void root_prepare(struct stage *stage) {
   if (syscall(SYS_mount, NULL, "/", NULL, RECURSIVE | PRIVATE, NULL) < 0) fail("cannot make the mounts private");
   /* Fresh proc and sysfs may be made only while the host's are in sight. */
-  int proc = fresh("proc", NULL, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+  stage->proc = fresh("proc", NULL, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
   int sysfs = fresh("sysfs", NULL, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
-  int device_mounts[DEVICES];
   for (int i = 0; i < DEVICES; i++) {
     char path[32];
     snprintf(path, sizeof path, "/dev/%s", devices[i]);
-    device_mounts[i] = clone_of(path, 0);
-    if (device_mounts[i] < 0) fail("cannot open %s", path);
-    set_device_only(device_mounts[i]);
+    stage->devices[i] = clone_of(path, 0);
+    if (stage->devices[i] < 0) fail("cannot open %s", path);
+    set_device_only(stage->devices[i]);
   }
-  int stage = fresh("tmpfs", (const char *const[][2]){{"size", "64k"}, {"mode", "0700"}, {NULL, NULL}}, MOUNT_ATTR_NODEV);
-  if (sys_move_mount(stage, "", AT_FDCWD, "/tmp", MOVE_MOUNT_F_EMPTY_PATH) < 0 || chdir("/tmp") < 0)
+  int place = fresh("tmpfs", (const char *const[][2]){{"size", "64k"}, {"mode", "0700"}, {NULL, NULL}}, MOUNT_ATTR_NODEV);
+  if (sys_move_mount(place, "", AT_FDCWD, "/tmp", MOVE_MOUNT_F_EMPTY_PATH) < 0 || chdir("/tmp") < 0)
     fail("cannot mount the stage on /tmp");
-  close(stage);
+  close(place);
+  /* On the stage, which goes with the host's root: unmounting it by itself takes the kernel milliseconds. */
+  attach_dir(sysfs, "sys");
+  for (int i = 0; i < SHOWN; i++) {
+    char path[64];
+    snprintf(path, sizeof path, "sys/%s", shown_of_sys[i]);
+    stage->shown[i] = clone_of(path, 0);
+    if (stage->shown[i] < 0 && errno != ENOENT) fail("cannot open /%s", path);
+  }
+}
+
+void root_enter(const struct spec *spec, const struct stage *stage, int disk_mount) {
   mount_overlays(spec, disk_mount);
   int trees[MAX_TREES];
   for (int i = 1; i < spec->tree_count; i++) {
@@ -228,9 +230,9 @@ void root_enter(const struct spec *spec, int disk_mount) {
 
   /* From here on every path is the sandbox's own. */
   for (int i = 1; i < spec->tree_count; i++) attach_dir(trees[i], spec->trees[i].target + 1);
-  mount_dev(spec, device_mounts);
-  mount_proc(proc);
-  mount_sys(spec, sysfs);
+  mount_dev(spec, stage->devices);
+  mount_proc(stage->proc);
+  mount_sys(spec, stage);
   make_dirs("etc");
   char *hosts = format_text("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\t%s\n", spec->hostname);
   write_file("etc/hosts", hosts);

@@ -26,6 +26,9 @@ const MAX_SOCKET_PATH = 107;
  * `templates/`, `bin/`. All of it belongs to root and lies outside every sandbox's view.
  */
 export class NsStore {
+  /** Slots that this process is about to take, so that it does not compete with itself for them. */
+  readonly #promised = new Set<number>();
+
   private constructor(readonly dataDir: string) {}
 
   static async open(dataDir: string): Promise<NsStore> {
@@ -112,13 +115,18 @@ export class NsStore {
   async #takeSlot(draft: string, content: string): Promise<number> {
     const file = join(draft, 'slot');
     await writeFile(file, content, { mode: 0o600 });
+    const taken = new Set(await readdir(join(this.dataDir, 'slots')));
     for (let slot = 0; slot < SLOTS; slot++) {
+      if (taken.has(String(slot)) || this.#promised.has(slot)) continue;
+      this.#promised.add(slot);
       try {
         await link(file, join(this.dataDir, 'slots', String(slot)));
         await rm(file);
         return slot;
       } catch (fault) {
         if ((fault as NodeJS.ErrnoException).code !== 'EEXIST') throw fault;
+      } finally {
+        this.#promised.delete(slot);
       }
     }
     throw new DriverRefused('unsupported', `all ${SLOTS} id ranges are in use`);
@@ -148,9 +156,13 @@ export function checkId({ sessionId, epoch, instance }: SandboxId): void {
 }
 
 /** A process by number and start time, so that a number used again is not taken for it: `pid:ticks:boot`. */
-export async function ownProcess(): Promise<string> {
-  return `${process.pid}:${await startTimeOf(process.pid)}:${await bootId()}`;
+export function ownProcess(): Promise<string> {
+  own ??= Promise.all([startTimeOf(process.pid), bootId()]).then(
+    ([ticks, boot]) => `${process.pid}:${ticks}:${boot}`,
+  );
+  return own;
 }
+let own: Promise<string> | undefined;
 
 export async function isAlive(owner: string): Promise<boolean> {
   const [pid, ticks, boot] = owner.split(':');
