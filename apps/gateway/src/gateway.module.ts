@@ -1,5 +1,6 @@
 import { type DynamicModule, Module, ValidationPipe } from '@nestjs/common';
 import { APP_FILTER, APP_GUARD, APP_PIPE } from '@nestjs/core';
+import { AttachModule } from './attach/attach.module';
 import { BundlesModule } from './bundles/bundles.module';
 import { CoreModule, type Outside } from './core.module';
 import { DataPlaneModule } from './data-plane/data-plane.module';
@@ -29,6 +30,7 @@ export class GatewayModule {
         LogsModule,
         ListsModule,
         DataPlaneModule,
+        AttachModule,
         HistoryModule,
         BundlesModule,
         ApiKeysModule,

@@ -17,6 +17,7 @@ import { Followers } from './http/followers';
 import { installHooks } from './http/hooks';
 import { Metrics } from './http/metrics';
 import { configureServer, httpAdapter } from './http/server';
+import { Upgrades } from './http/upgrades';
 import { ensureLocalKey } from './local-key';
 import { loggerFor, nestLogger } from './logger';
 import { startSessionIndex } from './projections/start-index';
@@ -60,7 +61,7 @@ async function main(): Promise<void> {
   );
   const fastify = app.getHttpAdapter().getInstance();
   installHooks(fastify, config, logger, metrics);
-  configureServer(fastify, config);
+  configureServer(fastify, config, app.get(Upgrades));
   describeApi(app);
   await app.listen(config.port, config.host);
 

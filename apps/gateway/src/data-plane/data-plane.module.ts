@@ -30,6 +30,7 @@ import { Transfers } from './transfers';
       useFactory: (followers: Followers, logger: Logger) => new Transfers(followers, logger),
     },
   ],
+  exports: [SandboxStreams],
 })
 export class DataPlaneModule implements OnModuleDestroy {
   constructor(@Inject(SandboxStreams) private readonly streams: SandboxStreams) {}

@@ -3,9 +3,9 @@ import type { Duplex } from 'node:stream';
 import { FastifyAdapter } from '@nestjs/platform-fastify';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Config } from '../config';
-import { ApiError, ERRORS, type ErrorCode } from './api-error';
-import { bodyOf } from './error.filter';
+import { ApiError } from './api-error';
 import { isOurs, refuse, secure } from './hooks';
+import { refuseUpgrade, type Upgrades } from './upgrades';
 
 const REQUEST_TIMEOUT_MS = 300_000;
 const HEADERS_TIMEOUT_MS = 20_000;
@@ -30,11 +30,18 @@ export function httpAdapter({ limits }: Config): FastifyAdapter {
   });
 }
 
-export function configureServer(fastify: FastifyInstance, config: Config): void {
+export function configureServer(
+  fastify: FastifyInstance,
+  config: Config,
+  upgrades: Upgrades,
+): void {
   fastify.server.maxConnections = config.limits.connections;
-  fastify.server.on('upgrade', (request: IncomingMessage, socket: Duplex) =>
-    refuseUpgrade(request, socket, config),
-  );
+  fastify.server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) => {
+    socket.on('error', () => socket.destroy());
+    const refused = foreign(request, config);
+    if (refused) refuseUpgrade(socket, refused);
+    else upgrades.handle(request, socket, head);
+  });
   const parse = fastify.getDefaultJsonParser('error', 'error');
   fastify.removeAllContentTypeParsers();
   fastify.addContentTypeParser('application/json', { parseAs: 'string' }, (request, body, done) => {
@@ -77,16 +84,15 @@ function answerUnreadable(fault: NodeJS.ErrnoException, socket: Duplex): void {
     return;
   }
   const code = fault.code === 'HPE_HEADER_OVERFLOW' ? 'headers_too_large' : 'invalid_request';
-  answer(socket, code, 'the request cannot be read');
+  refuseUpgrade(socket, new ApiError(code, 'the request cannot be read'));
 }
 
 /** A page of another site must not open a WebSocket here with what a browser knows. */
-function refuseUpgrade(request: IncomingMessage, socket: Duplex, { hostnames }: Config): void {
-  const { host, origin } = request.headers;
-  if (!isOurs(host, hostnames)) answer(socket, 'misdirected', 'not by this name');
-  else if (origin !== undefined && !isSameOrigin(origin, host))
-    answer(socket, 'forbidden', 'not from this origin');
-  else answer(socket, 'not_found', 'there is nothing to upgrade to');
+function foreign({ headers }: IncomingMessage, { hostnames }: Config): ApiError | null {
+  const { host, origin } = headers;
+  if (!isOurs(host, hostnames)) return new ApiError('misdirected', 'not by this name');
+  if (origin === undefined || isSameOrigin(origin, host)) return null;
+  return new ApiError('forbidden', 'not from this origin');
 }
 
 export function isSameOrigin(origin: string, host: string | undefined): boolean {
@@ -95,14 +101,4 @@ export function isSameOrigin(origin: string, host: string | undefined): boolean 
   } catch {
     return false;
   }
-}
-
-function answer(socket: Duplex, code: ErrorCode, message: string): void {
-  const [status] = ERRORS[code];
-  const body = JSON.stringify(bodyOf(new ApiError(code, message)));
-  socket.end(
-    `HTTP/1.1 ${status} Refused\r\ncontent-type: application/json; charset=utf-8\r\n` +
-      `content-length: ${Buffer.byteLength(body)}\r\nx-content-type-options: nosniff\r\n` +
-      `connection: close\r\n\r\n${body}`,
-  );
 }
