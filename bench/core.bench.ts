@@ -10,6 +10,7 @@ import { releaseAll, seededRandom, until } from '@vmux/testing';
 import type { ApiClient } from '../test/support/api-client';
 import type { FakeExec, FakeRunner } from '../test/support/fake-runner';
 import { startGateway, startRunner, startService, startStack } from '../test/support/stack';
+import { beside, ratioAt } from './flood';
 import { figure, printJson, printTable, quantile, wantsJson } from './report';
 
 const SESSIONS = 200;
@@ -39,6 +40,9 @@ async function main(): Promise<void> {
 
   const calm = await Promise.all(Array.from({ length: 10 }, () => session(api, 'quiet')));
   const quiet = await commands(api, calm);
+  const [flooded, other] = calm;
+  if (!flooded || !other) throw new Error('no sessions');
+  const flood = await beside(api, runner, { flooding: flooded, other });
   const reconnects = await reconnecting(api, runner);
   const load = await flooding(api, runner);
   const memory = { gateway: rssMiB(gateway.process.pid), service: rssMiB(service.pid) };
@@ -49,17 +53,14 @@ async function main(): Promise<void> {
     printTable(
       ['', 'p50', 'p99'],
       [
-        ['command, quiet (ms)', figure(quantile(quiet, 0.5)), figure(quantile(quiet, 0.99))],
+        ['command, quiet (ms)', ...figuresOf(quiet)],
+        [`command, ${SESSIONS} sessions writing (ms)`, ...figuresOf(load.commandMs)],
+        ['exec, calm (ms)', ...figuresOf(flood.calmMs)],
         [
-          `command, ${SESSIONS} sessions writing (ms)`,
-          figure(quantile(load.commandMs, 0.5)),
-          figure(quantile(load.commandMs, 0.99)),
+          `exec, another session writing ${figure(flood.floodMiBps)} MiB/s (ms)`,
+          ...figuresOf(flood.floodedMs),
         ],
-        [
-          'reconnect to first byte (ms)',
-          figure(quantile(reconnects, 0.5)),
-          figure(quantile(reconnects, 0.99)),
-        ],
+        ['reconnect to first byte (ms)', ...figuresOf(reconnects)],
       ],
     );
     console.log(
@@ -75,6 +76,9 @@ async function main(): Promise<void> {
     loaded_command_ms_p99: quantile(load.commandMs, 0.99),
     log_mb_per_s: load.ingestedMiBps,
     delivered_mb_per_s: load.deliveredMiBps,
+    flood_exec_p50_ratio: ratioAt(flood, 0.5),
+    flood_exec_p99_ratio: ratioAt(flood, 0.99),
+    flood_mb_per_s: flood.floodMiBps,
     reconnect_ms_p50: quantile(reconnects, 0.5),
     reconnect_ms_p99: quantile(reconnects, 0.99),
     lost_bytes: load.lost,
@@ -83,6 +87,9 @@ async function main(): Promise<void> {
   });
   if (load.lost > 0) throw new Error(`${load.lost} bytes were lost`);
 }
+
+const figuresOf = (values: readonly number[]): string[] =>
+  [0.5, 0.99].map((fraction) => figure(quantile(values, fraction)));
 
 async function session(api: ApiClient, name: string): Promise<string> {
   const { json, status, text } = await api.post('/v1/sessions', { name });

@@ -8,6 +8,7 @@ import { CommandsController } from './adapters/commands.controller';
 import { Metrics } from './adapters/metrics';
 import { PresenceController } from './adapters/presence.controller';
 import { ReportsController } from './adapters/reports.controller';
+import { Activity } from './application/activity';
 import { Changes } from './application/changes';
 import { CommandHandler } from './application/commands';
 import { Deciding } from './application/deciding';
@@ -18,7 +19,7 @@ import type { Log } from './application/log';
 import { LogWriting } from './application/log-writing';
 import { OpenSessions } from './application/open-sessions';
 import { Orders } from './application/orders';
-import { OutputIngest } from './application/output-ingest';
+import { INGEST_LIMITS, OutputIngest } from './application/output-ingest';
 import { Peers } from './application/peers';
 import { Placing } from './application/placing';
 import { Readiness } from './application/readiness';
@@ -68,9 +69,11 @@ function wired({ config, bus, store, keys, readiness, metrics, log }: Outside): 
   const open = new OpenSessions(guard, log, (sessionId, revision, over) =>
     orders.changed(sessionId, revision, over),
   );
-  const deciding = new Deciding(history, (sessionId, { session }) =>
-    orders.changed(sessionId, session.revision, false),
-  );
+  const activity = new Activity(now);
+  const deciding = new Deciding(history, (sessionId, { session }) => {
+    activity.note(sessionId);
+    orders.changed(sessionId, session.revision, false);
+  });
   const placing = new Placing(runners, now);
   const changes = new Changes(deciding, logs, writing, placing, now);
   const commands = new CommandHandler(changes, history, keys, () => room.isEnough);
@@ -80,6 +83,8 @@ function wired({ config, bus, store, keys, readiness, metrics, log }: Outside): 
     writing,
     () => room.isEnough,
     (sessionId, epoch) => errands.giveUp(sessionId, epoch),
+    INGEST_LIMITS,
+    (sessionId) => activity.besides(sessionId),
   );
   const service = new Service({
     ...{ bus, store, guard, open, orders, deciding, writing, peers, runners, room, readiness, log },

@@ -1,6 +1,7 @@
 import { AppendTooLarge } from '@vmux/event-store';
 import { fact, type OutputReport, sessionStream } from '@vmux/events';
 import { until } from '@vmux/testing';
+import { Activity } from '../src/application/activity';
 import { LogWriting } from '../src/application/log-writing';
 import { OutputIngest } from '../src/application/output-ingest';
 import { SessionHistory } from '../src/application/session-history';
@@ -15,7 +16,7 @@ const execId = 'e0123456789ab';
 const KiB = 1024;
 
 /** Sessions that run, without anybody having decided it. */
-async function ingesting(sessions: readonly string[], limits = {}) {
+async function ingesting(sessions: readonly string[], isCrowded = () => false) {
   const store = new MemoryStore();
   const history = new SessionHistory(store, new Snapshots(store), quiet, 1e6);
   const spec = specOf();
@@ -47,8 +48,8 @@ async function ingesting(sessions: readonly string[], limits = {}) {
     {
       ...{ maxAppends: 1, maxAppendBytes: 256 * KiB, maxSessionBytes: 512 * KiB },
       maxTotalBytes: 1024 * KiB,
-      ...limits,
     },
+    isCrowded,
   );
   return { store, ingest };
 }
@@ -92,6 +93,47 @@ describe('ingest', () => {
       'loud',
       'loud',
     ]);
+  });
+
+  it('lets a session that writes much rest beside others, for as long as it kept them waiting', async () => {
+    let crowded = true;
+    const { store, ingest } = await ingesting(['loud-0000', 'calm-0000'], () => crowded);
+    jest.useFakeTimers();
+    try {
+      const appends = held(store);
+      const done = [0, 1, 2].map((n) => ingest.take(report('loud-0000', n * 160 * KiB, 160 * KiB)));
+      await jest.advanceTimersByTimeAsync(100);
+      appends.release();
+      await jest.advanceTimersByTimeAsync(199);
+      expect(appends.count()).toBe(0);
+      done.push(ingest.take(report('calm-0000', 0, 10)));
+      await jest.advanceTimersByTimeAsync(0);
+      expect(appends.count()).toBe(1);
+      appends.release();
+      await jest.advanceTimersByTimeAsync(1);
+      expect(appends.count()).toBe(1);
+      crowded = false;
+      appends.release();
+      await jest.advanceTimersByTimeAsync(0);
+      expect(appends.count()).toBe(1);
+      appends.release();
+      await Promise.all(done);
+    } finally {
+      jest.useRealTimers();
+    }
+  });
+
+  it('knows a session that has company', () => {
+    let now = 0;
+    const activity = new Activity(() => now);
+    activity.note('loud-0000');
+    expect(activity.besides('loud-0000')).toBe(false);
+    activity.note('calm-0000');
+    now = 900;
+    activity.note('loud-0000');
+    expect([activity.besides('loud-0000'), activity.besides('calm-0000')]).toEqual([true, true]);
+    now = 1000;
+    expect([activity.besides('loud-0000'), activity.besides('calm-0000')]).toEqual([false, true]);
   });
 
   it('puts what arrived during an append into the next one, side by side in one event', async () => {

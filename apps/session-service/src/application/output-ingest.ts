@@ -19,6 +19,11 @@ export const INGEST_LIMITS: IngestLimits = {
   maxTotalBytes: 64 * 1024 * 1024,
 };
 
+const LARGE_APPEND_BYTES = 64 * 1024;
+/** How long a session that writes much rests beside others, in times that its append took. */
+const PACE = 2;
+const LONGEST_REST_MS = 500;
+
 type Reply = OutputAccepted | Refused;
 
 interface Waiting {
@@ -37,7 +42,9 @@ interface Line {
 
 /**
  * Output on its way into logs. A session's next append takes what arrived during its last one; sessions
- * take turns, so that one that never stops writing delays another by no more than an append.
+ * take turns, so that one that never stops writing delays another by no more than an append. Beside others
+ * it rests after each large append: turns share out the appends alone, and what an append costs on the way
+ * and in the store would otherwise never leave off.
  */
 export class OutputIngest {
   private readonly lines = new Map<string, Line>();
@@ -51,6 +58,8 @@ export class OutputIngest {
     /** The log is closed and yet its sandbox writes: it was given up half. */
     private readonly onClosedLog: (sessionId: string, epoch: number) => void,
     private readonly limits: IngestLimits = INGEST_LIMITS,
+    /** Whether other sessions do something now. */
+    private readonly isCrowded: (sessionId: string) => boolean = () => false,
   ) {}
 
   get bytesInFlight(): number {
@@ -90,18 +99,29 @@ export class OutputIngest {
       if (sessionId === undefined || !line) return;
       this.appends += 1;
       line.writing = true;
-      void this.turn(sessionId, line).finally(() => {
+      const startedAt = performance.now();
+      void this.turn(sessionId, line).then((bytes) => {
         this.appends -= 1;
-        line.writing = false;
-        if (line.waiting.length > 0) this.turns.push(sessionId);
-        else this.lines.delete(sessionId);
+        const rests = bytes > LARGE_APPEND_BYTES && this.isCrowded(sessionId);
+        const restMs = Math.min(LONGEST_REST_MS, (performance.now() - startedAt) * PACE);
+        if (rests) setTimeout(() => this.done(sessionId, line), restMs);
+        else this.done(sessionId, line);
         this.next();
       });
     }
   }
 
-  private async turn(sessionId: string, line: Line): Promise<void> {
+  private done(sessionId: string, line: Line): void {
+    line.writing = false;
+    if (line.waiting.length > 0) this.turns.push(sessionId);
+    else this.lines.delete(sessionId);
+    this.next();
+  }
+
+  /** Returns how much it wrote. */
+  private async turn(sessionId: string, line: Line): Promise<number> {
     const batch = this.batchOf(line);
+    const bytes = batch.reduce((sum, each) => sum + each.bytes, 0);
     try {
       const replies = await this.written(
         sessionId,
@@ -116,11 +136,10 @@ export class OutputIngest {
       }
     } catch (fault) {
       for (const { fail } of batch) fail(fault);
-    } finally {
-      const bytes = batch.reduce((sum, each) => sum + each.bytes, 0);
-      line.bytes -= bytes;
-      this.totalBytes -= bytes;
     }
+    line.bytes -= bytes;
+    this.totalBytes -= bytes;
+    return bytes;
   }
 
   /** Marks of a session with very many open execs can make an append too large: then it is cut in two. */
