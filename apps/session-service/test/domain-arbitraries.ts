@@ -16,6 +16,7 @@ import {
   exec,
   hex,
   key,
+  nativeCheckpoint,
   placementOn,
   report,
   SPEC,
@@ -119,6 +120,12 @@ const commandData: CommandData = {
   RevokeShare: fc.record({
     shareId: few.map((number) => `s${String(number).padStart(12, '0')}`),
   }),
+  SetPortAccess: fc.record({
+    port: fc.integer({ min: 1, max: 3 }),
+    public: fc.option(either),
+    wake: fc.option(either),
+    revokeTokens: either,
+  }),
   WakeSession: fc.record({ cause: fc.constantFrom('attach', 'preview') }),
   NoteActivity: fc.record({ activity: fc.constantFrom('stdin', 'files') }),
 };
@@ -142,6 +149,9 @@ export const anyCommand: fc.Arbitrary<ClientCommand> = fc.oneof(
     arbitrary: commandOf(type),
   })),
 );
+
+const takenOf = (number: number, epoch: number) =>
+  number % 2 === 0 ? checkpoint(number, epoch) : nativeCheckpoint(number, epoch);
 
 type ReportData = { [T in ReportType]: fc.Arbitrary<ReportNamed<T>['data']> };
 const reportData: ReportData = {
@@ -187,8 +197,17 @@ const reportData: ReportData = {
   PortClosed: fc.record({ port: fc.integer({ min: 1, max: 3 }) }),
   CheckpointTaken: fc
     .tuple(few, fc.integer({ min: 1, max: 4 }))
-    .map(([number, epoch]) => ({ checkpoint: checkpoint(number, epoch) })),
+    .map(([number, epoch]) => ({ checkpoint: takenOf(number, epoch) })),
   CheckpointFailed: fc.record({ checkpointId, message }),
+  CheckpointArchived: fc.record({
+    checkpointId,
+    artifact: fc.constant(hex('b')),
+    manifestDigest: fc.constantFrom(hex('1'), hex('7')),
+    bytes: few,
+    newBytes: few,
+  }),
+  ArchiveFailed: fc.record({ checkpointId, message }),
+  LifetimeKnown: fc.record({ endsAt: fc.nat({ max: 60_000 }) }),
   SetupDetected: fc.constant({ manifests: [], missingTools: [] }),
   StageReached: fc.record({
     stage: fc.constantFrom('provisioned', 'started'),

@@ -65,7 +65,7 @@ export const exec = (number: number): string => `e${String(number).padStart(12, 
 export const checkpointNo = (number: number): string => `c${String(number).padStart(12, '0')}`;
 export const hex = (digit: string): string => digit.repeat(64);
 
-export const checkpoint = (number: number, epoch: number): Checkpoint => ({
+export const checkpoint = (number: number, epoch: number, _runnerId?: string): Checkpoint => ({
   checkpointId: checkpointNo(number),
   name: null,
   epoch,
@@ -75,6 +75,13 @@ export const checkpoint = (number: number, epoch: number): Checkpoint => ({
   newBytes: 10,
   native: null,
   base: { image: null, digest: null, distribution: null, architecture: 'x64' },
+});
+
+/** Only in the form of its provider: the portable one is still to be made. */
+export const nativeCheckpoint = (number: number, epoch: number, runnerId = 'ns-1'): Checkpoint => ({
+  ...checkpoint(number, epoch),
+  artifact: null,
+  native: { provider: runnerId.replace(/-1$/, ''), runnerId, ref: `snapshot-${number}` },
 });
 
 export const key = (name: string): string => name.padEnd(22, '_').slice(0, 22);

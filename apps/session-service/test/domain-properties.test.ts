@@ -65,7 +65,9 @@ describe('Whatever happens', () => {
           const { session } = world;
           if (!exists(session)) return;
           const now = session.current?.epoch ?? session.pending?.epoch ?? session.lastEpoch + 1;
-          if (report.epoch >= now) continue;
+          // The form that a runner keeps of a checkpoint outlives the sandbox that it was taken of.
+          const isOfCheckpoint = ['CheckpointArchived', 'ArchiveFailed'].includes(report.type);
+          if (report.epoch >= now || isOfCheckpoint) continue;
           world.deliver(report);
           const { retired: _, revision: __, ...after } = world.session as typeof session;
           expect(session).toMatchObject(after);

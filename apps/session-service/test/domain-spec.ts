@@ -35,7 +35,7 @@ export const metadataOf = (message: Message, version = 1): EventMetadata => ({
 });
 
 /** Events, or messages that are decided on what stands before them. */
-type Given = SessionEvent | Message;
+export type Given = SessionEvent | Message;
 
 const isEvent = (given: Given): given is SessionEvent => 'version' in given;
 

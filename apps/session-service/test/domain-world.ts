@@ -11,7 +11,15 @@ import { closeLog, decideOutput, logFenceOf } from '../src/domain/log-fold';
 import { evolveLog, type LogState } from '../src/domain/log-state';
 import { react } from '../src/domain/react';
 import { isLiving, type Session } from '../src/domain/state';
-import { checkpoint, checkpointNo, placementOn, SESSION_ID, systemCommand } from './domain-makers';
+import {
+  checkpoint,
+  checkpointNo,
+  hex,
+  nativeCheckpoint,
+  placementOn,
+  SESSION_ID,
+  systemCommand,
+} from './domain-makers';
 import {
   appended,
   decideMessage,
@@ -190,8 +198,14 @@ export class World {
         return { type: 'SandboxResumed', data: order.data };
       case 'TakeCheckpoint': {
         const { checkpointId } = order.data;
-        const stored = { ...checkpoint(1, order.epoch), checkpointId };
+        const made = order.epoch % 2 === 0 ? nativeCheckpoint : checkpoint;
+        const stored = { ...made(1, order.epoch, order.runnerId), checkpointId };
         return { type: 'CheckpointTaken', data: { checkpoint: stored } };
+      }
+      case 'ArchiveCheckpoint': {
+        const { checkpointId, bytes, newBytes } = order.data.checkpoint;
+        const portable = { artifact: hex('b'), manifestDigest: hex('c'), bytes, newBytes };
+        return { type: 'CheckpointArchived', data: { checkpointId, ...portable } };
       }
     }
   }

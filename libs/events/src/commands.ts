@@ -99,7 +99,15 @@ const clientData = {
 /** What the session service asks of itself. Never taken from outside. */
 const systemData = {
   FireDeadline: struct({
-    kind: oneOf('idle', 'keep', 'max_runtime', 'runtime_warning', 'exec_timeout', 'checkpoint'),
+    kind: oneOf(
+      'idle',
+      'keep',
+      'max_runtime',
+      'runtime_warning',
+      'exec_timeout',
+      'checkpoint',
+      'provider_limit',
+    ),
     execId: nullable(execId),
     /** For what the deadline may ask for. */
     checkpointId,

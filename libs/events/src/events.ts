@@ -63,6 +63,8 @@ export interface SessionFacts {
   };
   SandboxLost: At & { epoch: number; instance: string; evidence: LossEvidence };
   SandboxReleased: At & { epoch: number; instance: string };
+  /** The provider ends the sandbox then, whatever it does. */
+  LifetimeKnown: At & { epoch: number; endsAt: number };
   RunnerReassigned: At & { epoch: number; from: string; to: string };
   SandboxAdopted: At & { epoch: number; instance: string; runnerId: string };
   SuspendRequested: At & { epoch: number; cause: RestCause };
@@ -144,6 +146,16 @@ export interface SessionFacts {
   CheckpointFailed: At & { checkpointId: string; message: string };
   RollbackRequested: At & { checkpointId: string; allowBaseChange: boolean };
   RolledBack: At & { checkpointId: string; epoch: number };
+  /** The portable form of a checkpoint that was taken in a provider's own form. */
+  CheckpointArchived: At & {
+    checkpointId: string;
+    artifact: string;
+    manifestDigest: string;
+    bytes: number;
+    newBytes: number;
+  };
+  /** It stays in the provider's own form alone. */
+  ArchiveFailed: At & { checkpointId: string; message: string };
   ForkRequested: At & {
     forkId: string;
     checkpointId: string;

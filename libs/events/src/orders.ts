@@ -44,6 +44,8 @@ const orderData = <Env>(env: Shape<Env>) => ({
   ResumeSandbox: struct({ request: integer(0) }),
   /** Answered by CheckpointTaken or CheckpointFailed; with `hold` it stays frozen and drained. */
   TakeCheckpoint: struct({ checkpointId, hold: flag }),
+  /** Makes the portable form out of the provider's own; answered by CheckpointArchived or ArchiveFailed. */
+  ArchiveCheckpoint: struct({ checkpoint }),
 });
 
 const wire = orderData(clearEnv);

@@ -1,4 +1,4 @@
-import { checkpointId, execId, instanceId, sessionId, signalId } from './ids';
+import { checkpointId, execId, instanceId, sessionId, sha256Hex, signalId } from './ids';
 import {
   flag,
   integer,
@@ -48,6 +48,17 @@ const reportData = {
   PortClosed: struct({ port: portNumber }),
   CheckpointTaken: struct({ checkpoint }),
   CheckpointFailed: struct({ checkpointId, message: text(1000) }),
+  /** About a checkpoint whose own form this runner has, also of a sandbox that is gone. */
+  CheckpointArchived: struct({
+    checkpointId,
+    artifact: sha256Hex,
+    manifestDigest: sha256Hex,
+    bytes: integer(0),
+    newBytes: integer(0),
+  }),
+  ArchiveFailed: struct({ checkpointId, message: text(1000) }),
+  /** When the provider will end the sandbox. */
+  LifetimeKnown: struct({ endsAt: time }),
   SetupDetected: struct({ manifests: list(manifest, 64), missingTools: list(text(64, 1), 64) }),
   StageReached: struct({ stage, execId: nullable(execId) }),
   LimitExceeded: struct({

@@ -216,4 +216,11 @@ function applyRest(view: SessionView, event: SessionEvent): void {
       return;
     }
   }
+    case 'CheckpointArchived': {
+      const { checkpointId: id, at: _, ...portable } = event.data;
+      const known = view.checkpoints.get(id);
+      if (!known?.checkpoint) return;
+      view.checkpoints.set(id, { ...known, checkpoint: { ...known.checkpoint, ...portable } });
+      return;
+    }
 }

@@ -8,6 +8,7 @@ import {
   isReady,
   type Living,
   lastCheckpoint,
+  mustBeArchivedFirst,
   type Operation,
   queuedExecs,
   type Resting,
@@ -135,6 +136,9 @@ export function wantedSandbox(session: Living): Wanted | null {
     return null;
   if (operation.kind === 'move' && !operation.taken) return null;
   const provider = operation.kind === 'create' ? session.provider : operation.provider;
+  const from = operation.kind === 'create' ? null : operation.checkpointId;
+  const checkpoint = from === null ? undefined : checkpointOf(session, from);
+  if (checkpoint && mustBeArchivedFirst(session, checkpoint, provider)) return null;
   return { provider, operation };
 }
 

@@ -6,7 +6,8 @@ export type DeadlineKind =
   | 'max_runtime'
   | 'runtime_warning'
   | 'exec_timeout'
-  | 'checkpoint';
+  | 'checkpoint'
+  | 'provider_limit';
 
 export interface Deadline {
   readonly kind: DeadlineKind;
@@ -15,6 +16,9 @@ export interface Deadline {
 }
 
 const WARNING_MS = 60_000;
+/** How long before its provider ends it a sandbox is given back, and how long after a try the next one comes. */
+const LIMIT_LEAD_MS = 300_000;
+const LIMIT_RETRY_MS = 30_000;
 /** A session that has no idle timeout rests after its time is over and nobody was here for this long. */
 const AFTER_KEEP_MS = 600_000;
 
@@ -26,6 +30,7 @@ export function deadlinesOf(session: Session): readonly Deadline[] {
     ...endOfRuntime(session),
     ...endOfExecs(session),
     ...nextCheckpoint(session),
+    ...endOfSandbox(session),
   ];
 }
 
@@ -72,4 +77,14 @@ function nextCheckpoint(session: Living): Deadline[] {
   if (checkpointEveryMs === null || !acceptsWork(session) || session.operation) return [];
   if (!canDo(session.current, 'checkpoint')) return [];
   return [deadline('checkpoint', session.lastCheckpointAt + checkpointEveryMs)];
+}
+
+/** Early enough for a checkpoint, and never in the first half of its life. */
+function endOfSandbox(session: Living): Deadline[] {
+  if (!acceptsWork(session) || session.operation) return [];
+  const { endsAt, startedAt } = session.current;
+  if (endsAt === null || !canDo(session.current, 'checkpoint')) return [];
+  const leadMs = Math.min(LIMIT_LEAD_MS, (endsAt - startedAt) / 2);
+  const tried = session.lastCheckpointAt > startedAt ? session.lastCheckpointAt : 0;
+  return [deadline('provider_limit', Math.max(endsAt - leadMs, tried + LIMIT_RETRY_MS))];
 }

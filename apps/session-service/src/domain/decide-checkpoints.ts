@@ -2,6 +2,7 @@ import {
   type CommandNamed,
   fact,
   Refusal,
+  type Report,
   type ReportNamed,
   type SessionEvent,
 } from '@vmux/events';
@@ -12,12 +13,15 @@ import {
   nothingUnderway,
   notRunning,
   ownSession,
+  sentBy,
+  stale,
 } from './fences';
 import {
   acceptsWork,
   canDo,
   checkpointOf,
   type Existing,
+  exists,
   isLiving,
   type Living,
   lastCheckpoint,
@@ -75,6 +79,35 @@ export function failed(report: ReportNamed<'CheckpointFailed'>, session: Session
   if (operation.kind === 'move')
     return [failure, fact('MoveFailed', { at, message: data.message })];
   return operation.kind === 'checkpoint' || operation.kind === 'release' ? [failure] : [];
+}
+
+/** From the runner that has the checkpoint in its own form, whatever became of the sandbox. */
+export function archived(
+  report: ReportNamed<'CheckpointArchived'>,
+  session: Session,
+): SessionEvent[] {
+  const { at, data } = report;
+  return isUnarchived(report, session, data.checkpointId)
+    ? [fact('CheckpointArchived', { at, ...data })]
+    : [];
+}
+
+export function archiveFailed(
+  report: ReportNamed<'ArchiveFailed'>,
+  session: Session,
+): SessionEvent[] {
+  const { at, data } = report;
+  return isUnarchived(report, session, data.checkpointId)
+    ? [fact('ArchiveFailed', { at, ...data })]
+    : [];
+}
+
+function isUnarchived(report: Report, session: Session, checkpointId: string): boolean {
+  if (!exists(session)) throw stale(report, session);
+  const native = checkpointOf(session, checkpointId)?.native;
+  if (!native) throw noCheckpoint(checkpointId);
+  sentBy(report, native.runnerId);
+  return session.unarchived.includes(checkpointId);
 }
 
 function expectUnderway({ operation }: Living, checkpointId: string): void {

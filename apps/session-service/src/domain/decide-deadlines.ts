@@ -38,6 +38,8 @@ function reached(command: Fire, session: Running): SessionEvent[] {
       return data.execId === null ? [] : [timeout(data.execId, at)];
     case 'checkpoint':
       return [checkpoint(session, data.checkpointId, 'policy', at)];
+    case 'provider_limit':
+      return release(session, data.kind, data.checkpointId, at);
   }
 }
 
@@ -50,11 +52,18 @@ function rest(
 ): SessionEvent[] {
   const { epoch } = session.current;
   if (canDo(session.current, 'suspend')) return [fact('SuspendRequested', { at, epoch, cause })];
-  return [
-    fact('ReleaseRequested', { at, epoch, checkpointId, cause }),
-    checkpoint(session, checkpointId, 'release', at),
-  ];
+  return release(session, cause, checkpointId, at);
 }
+
+const release = (
+  session: Running,
+  cause: 'idle' | 'keep' | 'provider_limit',
+  checkpointId: string,
+  at: number,
+): SessionEvent[] => [
+  fact('ReleaseRequested', { at, epoch: session.current.epoch, checkpointId, cause }),
+  checkpoint(session, checkpointId, 'release', at),
+];
 
 const checkpoint = (
   { current }: Running,

@@ -143,6 +143,16 @@ function evidenceOf({ data: { evidence } }: ReportNamed<'SandboxLost'>) {
   throw new Refusal('out_of_order', 'unreachable is not lost: probe it', { kind: evidence.kind });
 }
 
+/** Said once of a sandbox. */
+export function lifetimeKnown(
+  report: ReportNamed<'LifetimeKnown'>,
+  session: Session,
+): SessionEvent[] {
+  const { current } = fromCurrent(report, session);
+  const { at, epoch, data } = report;
+  return current.endsAt !== null ? [] : [fact('LifetimeKnown', { at, epoch, ...data })];
+}
+
 /** Also of a sandbox of the past, whose destruction was owed; otherwise it is no news. */
 export function released(
   report: ReportNamed<'SandboxReleased'>,

@@ -79,6 +79,9 @@ const reports: { readonly [T in ReportType]: Decide<ReportNamed<T>> } = {
   CheckpointFailed: checkpoints.failed,
 };
 
+  CheckpointArchived: checkpoints.archived,
+  ArchiveFailed: checkpoints.archiveFailed,
+  LifetimeKnown: sandboxes.lifetimeKnown,
 /** What to append, or where the answer to the same request already stands. */
 export type Decision =
   | { readonly kind: 'append'; readonly events: readonly SessionEvent[] }

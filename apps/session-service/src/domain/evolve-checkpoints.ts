@@ -1,10 +1,12 @@
 import { active, type Effects } from './effects';
-import { type Existing, MAX_CHECKPOINTS } from './state';
+import { type Existing, MAX_CHECKPOINTS, MAX_UNARCHIVED } from './state';
 
 export const checkpointEffects: Effects<
   | 'CheckpointRequested'
   | 'CheckpointTaken'
   | 'CheckpointFailed'
+  | 'CheckpointArchived'
+  | 'ArchiveFailed'
   | 'RollbackRequested'
   | 'RolledBack'
   | 'ForkRequested'
@@ -19,15 +21,19 @@ export const checkpointEffects: Effects<
     operation: session.operation ?? { kind: 'checkpoint', checkpointId },
   }),
 
-  CheckpointTaken: (session, { checkpoint }) => {
-    const { operation, current } = session;
-    const checkpoints = [...session.checkpoints, checkpoint].slice(-MAX_CHECKPOINTS);
-    if (operation?.kind === 'checkpoint') return { ...session, checkpoints, operation: null };
-    if (!current || (operation?.kind !== 'release' && operation?.kind !== 'move'))
-      return { ...session, checkpoints };
+  CheckpointTaken: (before, { checkpoint }) => {
+    const { operation, current } = before;
+    const { checkpointId, artifact, native } = checkpoint;
+    const owed = artifact === null && native !== null ? [checkpointId] : [];
+    const session = {
+      ...before,
+      checkpoints: [...before.checkpoints, checkpoint].slice(-MAX_CHECKPOINTS),
+      unarchived: [...before.unarchived, ...owed].slice(-MAX_UNARCHIVED),
+    };
+    if (operation?.kind === 'checkpoint') return { ...session, operation: null };
+    if (!current || (operation?.kind !== 'release' && operation?.kind !== 'move')) return session;
     return {
       ...session,
-      checkpoints,
       current: { ...current, frozen: true },
       operation: { ...operation, taken: true },
     } as Existing;
@@ -40,6 +46,14 @@ export const checkpointEffects: Effects<
     if (kind === 'release') return { ...active(session, at), forks, operation: null };
     return { ...session, forks };
   },
+
+  CheckpointArchived: (session, { at: _, checkpointId, ...portable }) => ({
+    ...archived(session, checkpointId),
+    checkpoints: session.checkpoints.map((each) =>
+      each.checkpointId === checkpointId ? { ...each, ...portable } : each,
+    ),
+  }),
+  ArchiveFailed: (session, { checkpointId }) => archived(session, checkpointId),
 
   RollbackRequested: (session, { checkpointId, allowBaseChange }) => ({
     ...session,
@@ -91,3 +105,9 @@ export const checkpointEffects: Effects<
         }
       : session,
 };
+
+/** Nothing more is owed for its portable form. */
+const archived = (session: Existing, checkpointId: string): Existing => ({
+  ...session,
+  unarchived: session.unarchived.filter((each) => each !== checkpointId),
+});

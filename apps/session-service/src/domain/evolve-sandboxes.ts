@@ -1,6 +1,6 @@
 import type { Checkpoint, LossEvidence } from '@vmux/events';
 import { type Effects, retire } from './effects';
-import type { Existing, Operation } from './state';
+import type { Current, Existing, Operation } from './state';
 
 export const sandboxEffects: Effects<
   | 'SandboxRequested'
@@ -8,6 +8,7 @@ export const sandboxEffects: Effects<
   | 'SandboxFailed'
   | 'SandboxLost'
   | 'SandboxReleased'
+  | 'LifetimeKnown'
   | 'RunnerReassigned'
   | 'SandboxAdopted'
   | 'SuspendRequested'
@@ -48,6 +49,7 @@ export const sandboxEffects: Effects<
         startedAt: at,
         frozen: false,
         adopting: false,
+        endsAt: null,
       },
       pending: null,
       operation: kind === 'create' || kind === 'rehydrate' ? null : session.operation,
@@ -86,6 +88,7 @@ export const sandboxEffects: Effects<
     return { ...emptied, status: 'released' };
   },
 
+  LifetimeKnown: (session, { epoch, endsAt }) => withCurrent(session, epoch, { endsAt }),
   RunnerReassigned: (session, { epoch, to }) =>
     withCurrent(session, epoch, { runnerId: to, adopting: true }),
   SandboxAdopted: (session, { epoch }) => withCurrent(session, epoch, { adopting: false }),
@@ -173,7 +176,7 @@ const survivingLoss = (operation: Operation | null): Operation | null => {
 const withCurrent = (
   session: Existing,
   epoch: number,
-  change: { readonly runnerId?: string; readonly adopting?: boolean },
+  change: Partial<Pick<Current, 'runnerId' | 'adopting' | 'endsAt'>>,
 ): Existing =>
   session.current?.epoch === epoch
     ? ({ ...session, current: { ...session.current, ...change } } as Existing)

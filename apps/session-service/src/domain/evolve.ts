@@ -91,6 +91,7 @@ const born = (
   noted: {},
   checkpoints: data.lineage ? [data.lineage.checkpoint] : [],
   forks: [],
+  unarchived: [],
   shares: [],
   lastActivityAt: data.at,
   firstStartedAt: null,

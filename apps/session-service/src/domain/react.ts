@@ -9,6 +9,7 @@ import {
   exists,
   isLiving,
   type Living,
+  mustBeArchivedFirst,
   type OpenExec,
   type Pending,
   type Session,
@@ -55,13 +56,24 @@ function ordersOwed(session: Existing): readonly SealedOrder[] {
   const destroyed = session.retired.map((sandbox) =>
     order(session, sandbox, 'DestroySandbox', null, { graceMs: 0, drain: false }),
   );
-  if (!isLiving(session)) return destroyed;
+  const archived = session.unarchived.flatMap((each) => archiving(session, each));
+  if (!isLiving(session)) return [...destroyed, ...archived];
   const { current, pending } = session;
   return [
     ...destroyed,
     ...(pending ? [creation(session, pending)] : []),
     ...(current ? ordersForCurrent(session, current) : []),
+    ...archived,
   ];
+}
+
+/** To the runner that has it in its own form. */
+function archiving(session: Existing, checkpointId: string): SealedOrder[] {
+  const checkpoint = checkpointOf(session, checkpointId);
+  if (!checkpoint?.native) return [];
+  const { runnerId } = checkpoint.native;
+  const target = { epoch: checkpoint.epoch, instance: null, runnerId };
+  return [order(session, target, 'ArchiveCheckpoint', checkpointId, { checkpoint })];
 }
 
 const creation = (session: Living, pending: Pending): SealedOrder =>
@@ -155,7 +167,7 @@ function execOrders(session: Living, current: Current, exec: OpenExec): SealedOr
 function forksOwed(session: Existing): readonly OwedFork[] {
   return session.forks.flatMap(({ forkId, checkpointId, name, provider, missing }) => {
     const checkpoint = checkpointOf(session, checkpointId);
-    if (!checkpoint) return [];
+    if (!checkpoint || mustBeArchivedFirst(session, checkpoint, provider)) return [];
     return missing.map((index) => ({ forkId, index, name, provider, checkpoint }));
   });
 }

@@ -17,7 +17,7 @@ import type {
 import type { KeyMemory } from './key-memory';
 
 /** Raised whenever the same history folds to another state: snapshots of another version are ignored. */
-export const FOLD_VERSION = 2;
+export const FOLD_VERSION = 3;
 
 export const MAX_OPEN_EXECS = 1000;
 /** At least as many ended execs are remembered, and at most twice as many. */
@@ -111,6 +111,8 @@ export interface Known {
 
   readonly lastActivityAt: number;
   readonly firstStartedAt: number | null;
+  /** Those whose portable form is still to be made. */
+  readonly unarchived: readonly string[];
   readonly lastCheckpointAt: number;
   readonly warnedOfRuntime: boolean;
 }
@@ -135,6 +137,8 @@ export interface Current extends Placement {
 export interface Pending extends Placement {
   readonly epoch: number;
   readonly purpose: SandboxPurpose;
+  /** When its provider ends it; null when nobody said. */
+  readonly endsAt: number | null;
   readonly restore: Checkpoint | null;
   readonly allowBaseChange: boolean;
 }
@@ -260,3 +264,10 @@ export const checkpointOf = (session: Known, checkpointId: string): Checkpoint |
 
 export const lastCheckpoint = (session: Known): Checkpoint | null =>
   session.checkpoints.at(-1) ?? null;
+
+/** Its portable form is not there yet, and another provider can take nothing else. */
+export const mustBeArchivedFirst = (
+  { unarchived }: Known,
+  { checkpointId, native }: Checkpoint,
+  provider: string,
+): boolean => unarchived.includes(checkpointId) && native?.provider !== provider;
