@@ -90,6 +90,13 @@ const clientData = {
     expiresAt: time,
   }),
   RevokeShare: struct({ shareId }),
+  /** Null leaves it as it is; `wake` lets whoever looks at a public port wake the session. */
+  SetPortAccess: struct({
+    port: portNumber,
+    public: nullable(flag),
+    wake: nullable(flag),
+    revokeTokens: flag,
+  }),
   /** Somebody is here: wakes the session if it rests. */
   WakeSession: struct({ cause: oneOf('attach', 'preview') }),
   /** Somebody was here: never wakes. */

@@ -120,6 +120,8 @@ export interface SessionFacts {
 
   PortOpened: At & { epoch: number; port: number; address: string; execId: string | null };
   PortClosed: At & { epoch: number; port: number };
+  /** Who may look at a port from outside: tokens of an earlier generation are no longer taken. */
+  PortAccessChanged: At & { port: number; public: boolean; wake: boolean; generation: number };
   SetupDetected: At & {
     epoch: number;
     manifests: readonly { kind: string; path: string; digest: string | null }[];

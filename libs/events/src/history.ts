@@ -48,6 +48,7 @@ export const CURRENT_VERSIONS: Readonly<Record<SessionEventType, 1>> = {
   ExecSignalled: 1,
   PortOpened: 1,
   PortClosed: 1,
+  PortAccessChanged: 1,
   SetupDetected: 1,
   StageReached: 1,
   LimitExceeded: 1,

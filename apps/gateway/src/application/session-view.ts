@@ -42,12 +42,20 @@ export interface SessionView {
   sandbox: SandboxView | null;
   pending: PendingView | null;
   readonly ports: Map<number, PortView>;
+  /** By port, as far as it was ever changed. */
+  readonly access: Map<number, PortAccessView>;
   readonly execs: Map<string, ExecView>;
   readonly checkpoints: Map<string, CheckpointView>;
   readonly shares: Map<string, ShareView>;
   forks: readonly string[];
   stages: readonly { stage: Stage; execId: string | null; at: number }[];
   setup: { manifests: readonly object[]; missingTools: readonly string[] } | null;
+}
+
+export interface PortAccessView {
+  readonly public: boolean;
+  readonly wake: boolean;
+  readonly generation: number;
 }
 
 export interface CheckpointView {
@@ -88,6 +96,7 @@ export const unborn = (id: string): SessionView => ({
   sandbox: null,
   pending: null,
   ports: new Map(),
+  access: new Map(),
   execs: new Map(),
   checkpoints: new Map(),
   shares: new Map(),
@@ -161,6 +170,11 @@ function applyRest(view: SessionView, event: SessionEvent): void {
     case 'PortClosed':
       view.ports.delete(event.data.port);
       return;
+    case 'PortAccessChanged': {
+      const { port, public: isPublic, wake, generation } = event.data;
+      view.access.set(port, { public: isPublic, wake, generation });
+      return;
+    }
     case 'SetupDetected':
       view.setup = { manifests: event.data.manifests, missingTools: event.data.missingTools };
       return;

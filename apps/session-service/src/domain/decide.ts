@@ -14,6 +14,7 @@ import { withConsequences } from './consequences';
 import * as checkpoints from './decide-checkpoints';
 import * as deadlines from './decide-deadlines';
 import * as execs from './decide-execs';
+import * as ports from './decide-ports';
 import * as rest from './decide-rest';
 import * as sandboxes from './decide-sandboxes';
 import * as sessions from './decide-sessions';
@@ -50,6 +51,7 @@ const commands: { readonly [T in CommandType]: Decide<CommandNamed<T>> } = {
 
   GrantShare: shares.grant,
   RevokeShare: shares.revoke,
+  SetPortAccess: ports.setAccess,
 
   FireDeadline: deadlines.fire,
 };

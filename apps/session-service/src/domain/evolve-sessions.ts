@@ -8,6 +8,7 @@ export const sessionEffects: Effects<
   | 'ActivityObserved'
   | 'PortOpened'
   | 'PortClosed'
+  | 'PortAccessChanged'
   | 'SetupDetected'
   | 'StageReached'
   | 'LimitExceeded'
@@ -36,6 +37,11 @@ export const sessionEffects: Effects<
       open: false,
       changedAt: at,
     }),
+
+  PortAccessChanged: (session, { port, public: isPublic, wake, generation }) => ({
+    ...session,
+    access: { ...session.access, [port]: { public: isPublic, wake, generation } },
+  }),
 
   SetupDetected: (session, { at }) => noting(session, null, 'setup', at),
   StageReached: (session, { execId, stage, at }) => noting(session, execId, `stage:${stage}`, at),

@@ -88,6 +88,7 @@ const born = (
   ended: { older: [], newer: [] },
   fallenServices: [],
   ports: {},
+  access: {},
   noted: {},
   checkpoints: data.lineage ? [data.lineage.checkpoint] : [],
   forks: [],

@@ -26,6 +26,8 @@ export const MAX_CHECKPOINTS = 512;
 export const MAX_OPEN_FORKS = 16;
 export const MAX_SHARES = 100;
 export const MAX_PORTS = 1024;
+/** Ports whose access was ever changed. */
+export const MAX_PORT_ACCESS = 256;
 export const MAX_RETIRED = 32;
 export const MAX_STARTS = 3;
 
@@ -103,6 +105,8 @@ export interface Known {
   readonly fallenServices: readonly FallenService[];
 
   readonly ports: Readonly<Record<string, Port>>;
+  /** By port, as far as it was ever changed. */
+  readonly access: Readonly<Record<string, PortAccess>>;
   /** When each was last reported of the current sandbox: a repeat is not news. */
   readonly noted: Readonly<Record<string, number>>;
   readonly checkpoints: readonly Checkpoint[];
@@ -207,6 +211,12 @@ export interface Port {
   readonly open: boolean;
   readonly address: string;
   readonly changedAt: number;
+}
+
+export interface PortAccess {
+  readonly public: boolean;
+  readonly wake: boolean;
+  readonly generation: number;
 }
 
 export interface Fork {
