@@ -146,8 +146,6 @@ export interface SessionFacts {
   };
   CheckpointTaken: At & { checkpoint: Checkpoint };
   CheckpointFailed: At & { checkpointId: string; message: string };
-  RollbackRequested: At & { checkpointId: string; allowBaseChange: boolean };
-  RolledBack: At & { checkpointId: string; epoch: number };
   /** The portable form of a checkpoint that was taken in a provider's own form. */
   CheckpointArchived: At & {
     checkpointId: string;
@@ -158,6 +156,8 @@ export interface SessionFacts {
   };
   /** It stays in the provider's own form alone. */
   ArchiveFailed: At & { checkpointId: string; message: string };
+  RollbackRequested: At & { checkpointId: string; allowBaseChange: boolean };
+  RolledBack: At & { checkpointId: string; epoch: number };
   ForkRequested: At & {
     forkId: string;
     checkpointId: string;

@@ -216,6 +216,13 @@ function applyRest(view: SessionView, event: SessionEvent): void {
       view.checkpoints.set(id, failed);
       return;
     }
+    case 'CheckpointArchived': {
+      const { checkpointId: id, at: _, ...portable } = event.data;
+      const known = view.checkpoints.get(id);
+      if (!known?.checkpoint) return;
+      view.checkpoints.set(id, { ...known, checkpoint: { ...known.checkpoint, ...portable } });
+      return;
+    }
     case 'Forked':
       view.forks = [...view.forks, event.data.child].slice(-MAX_FORKS);
       return;
@@ -230,11 +237,4 @@ function applyRest(view: SessionView, event: SessionEvent): void {
       return;
     }
   }
-    case 'CheckpointArchived': {
-      const { checkpointId: id, at: _, ...portable } = event.data;
-      const known = view.checkpoints.get(id);
-      if (!known?.checkpoint) return;
-      view.checkpoints.set(id, { ...known, checkpoint: { ...known.checkpoint, ...portable } });
-      return;
-    }
 }

@@ -79,11 +79,11 @@ const reports: { readonly [T in ReportType]: Decide<ReportNamed<T>> } = {
 
   CheckpointTaken: checkpoints.taken,
   CheckpointFailed: checkpoints.failed,
-};
-
   CheckpointArchived: checkpoints.archived,
   ArchiveFailed: checkpoints.archiveFailed,
   LifetimeKnown: sandboxes.lifetimeKnown,
+};
+
 /** What to append, or where the answer to the same request already stands. */
 export type Decision =
   | { readonly kind: 'append'; readonly events: readonly SessionEvent[] }

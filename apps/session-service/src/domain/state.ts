@@ -23,6 +23,7 @@ export const MAX_OPEN_EXECS = 1000;
 /** At least as many ended execs are remembered, and at most twice as many. */
 export const ENDED_EXECS = 256;
 export const MAX_CHECKPOINTS = 512;
+export const MAX_UNARCHIVED = 32;
 export const MAX_OPEN_FORKS = 16;
 export const MAX_SHARES = 100;
 export const MAX_PORTS = 1024;
@@ -110,13 +111,13 @@ export interface Known {
   /** When each was last reported of the current sandbox: a repeat is not news. */
   readonly noted: Readonly<Record<string, number>>;
   readonly checkpoints: readonly Checkpoint[];
+  /** Those whose portable form is still to be made. */
+  readonly unarchived: readonly string[];
   readonly forks: readonly Fork[];
   readonly shares: readonly Share[];
 
   readonly lastActivityAt: number;
   readonly firstStartedAt: number | null;
-  /** Those whose portable form is still to be made. */
-  readonly unarchived: readonly string[];
   readonly lastCheckpointAt: number;
   readonly warnedOfRuntime: boolean;
 }
@@ -136,13 +137,13 @@ export interface Current extends Placement {
   readonly frozen: boolean;
   /** Reassigned to a runner that has not answered yet. */
   readonly adopting: boolean;
+  /** When its provider ends it; null when nobody said. */
+  readonly endsAt: number | null;
 }
 
 export interface Pending extends Placement {
   readonly epoch: number;
   readonly purpose: SandboxPurpose;
-  /** When its provider ends it; null when nobody said. */
-  readonly endsAt: number | null;
   readonly restore: Checkpoint | null;
   readonly allowBaseChange: boolean;
 }
