@@ -3,7 +3,7 @@ import type { NewSession } from '../application/session-commands';
 import type { CreateSessionDto, PolicyDto, ResourcesDto } from './create-session.dto';
 
 const GIB = 1024 * 1024 * 1024;
-const HALF_AN_HOUR_MS = 30 * 60_000;
+const TEN_MINUTES_MS = 10 * 60_000;
 
 /** From what the request says, with what it leaves out. */
 export function newSessionFrom(dto: CreateSessionDto, defaultProvider: string): NewSession {
@@ -41,7 +41,7 @@ const resourcesFrom = ({ cpus, memoryMiB, diskMiB, pids, gpu }: ResourcesDto) =>
 });
 
 const policyFrom = (policy: PolicyDto) => ({
-  idleTimeoutMs: policy.idleTimeoutMs ?? HALF_AN_HOUR_MS,
+  idleTimeoutMs: policy.idleTimeoutMs ?? TEN_MINUTES_MS,
   keepMs: policy.keepMs ?? null,
   maxRuntimeMs: policy.maxRuntimeMs ?? null,
   rehydrate: policy.rehydrate ?? ('on_demand' as const),
