@@ -27,6 +27,10 @@ export class Actor {
     return this.process !== undefined;
   }
 
+  get pid(): number | undefined {
+    return this.process?.pid;
+  }
+
   get output(): string {
     return this.process?.output() ?? '';
   }
@@ -80,14 +84,16 @@ export interface Cast {
 }
 
 export interface Settings {
-  /** More of the environment of both gateways. */
+  /** More of the environment of every gateway. */
   readonly gateway?: NodeJS.ProcessEnv;
+  /** How many gateways and how many session services. */
+  readonly copies?: number;
 }
 
 const roles: readonly Role[] = ['gateway', 'session-service', 'consumer', { runner: 'local' }];
 
 /** The whole of vmux as real processes: two gateways, two session services, one of everything else. */
-export async function assemble({ gateway = {} }: Settings = {}): Promise<Cast> {
+export async function assemble({ gateway = {}, copies = 2 }: Settings = {}): Promise<Cast> {
   const dir = temporaryDirectory('chaos');
   const passwordFile = (role: Role) => join(dir, `${userOf(role)}.password`);
   const passwordOf = (role: Role) => `password-of-${userOf(role)}`;
@@ -143,14 +149,15 @@ export async function assemble({ gateway = {} }: Settings = {}): Promise<Cast> {
     NATS_PASSWORD_FILE: passwordFile(role),
   });
   const sandboxesDir = join(dir, 'runner');
-  const ports = [await freePort(), await freePort()];
+  const ports: number[] = [];
+  for (let copy = 0; copy < copies; copy++) ports.push(await freePort());
   const others = [
-    ...['one', 'two'].map(
-      (name) =>
-        new Actor(`session-service-${name}`, () =>
-          service('session-service', { ...as('session-service'), VMUX_INSTANCE: name }),
-        ),
-    ),
+    ...ports.map((_, index) => {
+      const name = `session-service-${index + 1}`;
+      return new Actor(name, () =>
+        service('session-service', { ...as('session-service'), VMUX_INSTANCE: name }),
+      );
+    }),
     new Actor('runner', () =>
       service('runner-local', { ...as({ runner: 'local' }), VMUX_RUNNER_DIR: sandboxesDir }),
     ),

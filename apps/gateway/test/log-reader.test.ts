@@ -18,6 +18,7 @@ const OTHER = 'e000000000002';
 
 let store: EventStore;
 let events = 0;
+let subscriptions = 0;
 let random: SeededRandom;
 
 beforeAll(async () => {
@@ -27,7 +28,10 @@ beforeAll(async () => {
   // Counts what is read: an index that scans would show here.
   store = {
     append: (...args) => inner.append(...args),
-    subscribe: (...args) => inner.subscribe(...args),
+    subscribe: (...args) => {
+      subscriptions += 1;
+      return inner.subscribe(...args);
+    },
     close: () => inner.close(),
     async *read(...args) {
       for await (const event of inner.read(...args)) {
@@ -319,6 +323,23 @@ describe('a view of a session', () => {
     ]);
     const { sessions } = readers();
     expect(await sessions.read(id)).toMatchObject({ revision: 1, status: 'starting' });
+  });
+
+  it('is waited for again without a word to the store', async () => {
+    const id = 'waited-0001';
+    const log = new LogBuilder(store, id);
+    await log.created();
+    const { sessions } = readers();
+    const lasting = (count: number) =>
+      sessions.waitForLasting(id, ({ execs }) => (execs.size >= count ? true : undefined), never);
+    const first = lasting(1);
+    await log.issued('eaaaaaaaaaaaa');
+    expect(await first).toBe(true);
+    [events, subscriptions] = [0, 0];
+    const second = lasting(2);
+    await log.issued('ebbbbbbbbbbbb');
+    expect(await second).toBe(true);
+    expect([events, subscriptions]).toEqual([0, 0]);
   });
 
   it('forgets the ones that were not needed for longest, and reads them again', async () => {

@@ -76,6 +76,8 @@ describe('while the event store is away', () => {
     const following = gateway.api.events(`/v1/sessions/${session}/events?follow=1`);
     expect((await following.next()).done).toBe(false);
     await stack.events.kill();
+    // Until this gateway has noticed, the outcome of a command that it passed on is not known.
+    await until(async () => !(await gateway.api.get('/ready')).json.checks.store);
     for (const reply of [
       await exec('during-store'),
       await gateway.api.get(`/v1/sessions/${session}`),

@@ -66,9 +66,10 @@ function wired({ config, bus, store, keys, readiness, metrics, log }: Outside): 
   const history = new SessionHistory(guard, new Snapshots(guard), log, CACHE_BYTES);
   const logs = new SessionLog(guard, CACHE_BYTES / 4);
   const writing = new LogWriting(history, logs, log);
-  const open = new OpenSessions(guard, log, (sessionId, revision, over) =>
-    orders.changed(sessionId, revision, over),
-  );
+  const open = new OpenSessions(guard, log, (sessionId, revision, over, event) => {
+    if (event) history.observe(sessionId, event);
+    orders.changed(sessionId, revision, over);
+  });
   const activity = new Activity(now);
   const deciding = new Deciding(history, (sessionId, { session }) => {
     activity.note(sessionId);

@@ -138,6 +138,30 @@ describe('deciding on what this process last knew', () => {
       expect(await history.load(sessionId)).toEqual(await history.replay(sessionId));
   });
 
+  it('reads nothing when all that others wrote has come by', async () => {
+    const store = new MemoryStore();
+    const one = await started(store);
+    const { length } = store.all;
+    await processOn(store).commands.handle(issue('elsewhere'));
+    for (const event of store.all.slice(length)) one.history.observe(sessionId, event);
+    store.reads = 0;
+    await one.commands.handle(issue('here'));
+    expect(store.reads).toBe(0);
+    expect(one.history.guess(sessionId)).toEqual(await one.history.replay(sessionId));
+  });
+
+  it('takes no event for the next one that is not', async () => {
+    const store = new MemoryStore();
+    const one = await started(store);
+    const { length } = store.all;
+    const other = processOn(store);
+    for (const name of ['missed', 'seen']) await other.commands.handle(issue(name));
+    const before = one.history.guess(sessionId);
+    for (const event of [...store.all.slice(length + 1), ...store.all.slice(0, length)])
+      one.history.observe(sessionId, event);
+    expect(one.history.guess(sessionId)).toBe(before);
+  });
+
   it('does nothing twice when the store’s answer is lost', async () => {
     const store = new MemoryStore();
     const one = await started(store);

@@ -105,6 +105,7 @@ export {
 } from './output';
 export {
   accepted,
+  type CausedEvent,
   type CommandAccepted,
   type CommandReply,
   type Failed,

@@ -1,4 +1,5 @@
 import { Failure, type FailureCode, Refusal, type RefusalCode, type RefusalFacts } from './errors';
+import type { StoredEvent } from './history';
 import type { Sizes } from './values';
 
 /** The answer to a command: where in the history it stands, the first time and every time after. */
@@ -12,7 +13,11 @@ export interface CommandAccepted {
   readonly position: string;
   /** True when the key had been used before and nothing was appended now. */
   readonly repeated: boolean;
+  /** The events themselves, from `firstRevision` on; without it they are gone or have to be read. */
+  readonly events?: readonly CausedEvent[];
 }
+
+export type CausedEvent = Omit<StoredEvent, 'revision'>;
 
 /** The answer to a report: its events, if it caused any, are durable. */
 export interface ReportAccepted {

@@ -1,11 +1,7 @@
-import {
-  type EventStore,
-  StoreUnavailable,
-  StreamDeleted,
-  StreamNotFound,
-} from '@vmux/event-store';
+import { StoreUnavailable, StreamDeleted, StreamNotFound } from '@vmux/event-store';
 import {
   accepted,
+  type CausedEvent,
   type ClientCommand,
   type ClientCommandType,
   type CommandAccepted,
@@ -22,6 +18,7 @@ import type { KeyStore } from '@vmux/key-store';
 import { type Bus, decodeJson, encodeJson, MalformedMessage, withTrace } from '@vmux/messaging';
 import { canonicalDigest, canonicalJson } from './canonical-json';
 import type { Caller } from './key-ring';
+import type { GuardedStore } from './store-guard';
 
 /** A request that asks for a change: who, under which key, and where it came from. */
 export interface Asking {
@@ -58,7 +55,7 @@ const MAX_EVENTS_OF_A_COMMAND = 256;
 export class Commander {
   constructor(
     private readonly bus: Bus,
-    private readonly store: EventStore,
+    private readonly store: GuardedStore,
     private readonly keys: KeyStore,
     private readonly timeoutMs: number,
   ) {}
@@ -103,6 +100,8 @@ export class Commander {
   }
 
   private async request(command: ClientCommand): Promise<CommandAccepted> {
+    // Known to be lost before it is sent, a command is refused; afterwards its outcome would be unknown.
+    this.store.expectUp();
     const { correlationId: requestId, traceparent } = command;
     const trace = traceparent ? { requestId, traceparent } : { requestId };
     const reply = await withTrace(trace, () =>
@@ -113,8 +112,20 @@ export class Commander {
     return accepted(replyFrom(decodeJson(reply)));
   }
 
+  /** Events of one append may stand before its position and never after it. */
+  private told(
+    { firstRevision, position }: CommandAccepted,
+    events: readonly CausedEvent[],
+  ): Answer['events'] {
+    return events.flatMap((event, index) => {
+      const recorded = decode({ ...event, revision: firstRevision + index });
+      return recorded ? [{ recorded, position: BigInt(position) }] : [];
+    });
+  }
+
   private async caused(reply: CommandAccepted): Promise<Answer['events']> {
     const { sessionId, firstRevision, revision } = reply;
+    if (reply.events) return this.told(reply, reply.events);
     const limit = Math.min(revision - firstRevision + 1, MAX_EVENTS_OF_A_COMMAND);
     if (limit < 1) return [];
     const events: { recorded: Recorded; position: bigint }[] = [];

@@ -23,7 +23,7 @@ export class ExecWaiting {
     signal: AbortSignal,
   ): Promise<ExecView> {
     const limit = AbortSignal.timeout(Math.min(waitMs, MAX_WAIT_MS));
-    const ended = await this.sessions.waitFor(
+    const ended = await this.sessions.waitForLasting(
       sessionId,
       ({ execs, status }) => {
         const exec = execs.get(execId);

@@ -58,6 +58,16 @@ export class SessionCommands {
     return view;
   }
 
+  /**
+   * For a command, which is decided on the session's head: a session never changes hands, so that what
+   * was read of it before says whose it is. What became of it meanwhile the answer says.
+   */
+  private async own(caller: Caller, sessionId: string): Promise<void> {
+    const known = this.reader.known(sessionId);
+    if (known?.owner === caller.owner && known.status !== 'deleted') return;
+    await this.session(caller, sessionId);
+  }
+
   async exec(caller: Caller, sessionId: string, execId: string) {
     const view = await this.session(caller, sessionId);
     const exec = view.execs.get(execId);
@@ -93,7 +103,7 @@ export class SessionCommands {
   }
 
   async issue(asking: Asking, sessionId: string, wanted: NewExec): Promise<Answer> {
-    await this.session(asking.caller, sessionId);
+    await this.own(asking.caller, sessionId);
     const execId = deriveExecId(sessionId, keyOf(asking));
     const env = await this.sealed(sessionId, wanted.env);
     const digest = await this.digest(sessionId, wanted.body, wanted.env);
@@ -128,7 +138,7 @@ export class SessionCommands {
     data: CommandNamed<T>['data'],
     body: unknown = data,
   ): Promise<Answer> {
-    await this.session(asking.caller, sessionId);
+    await this.own(asking.caller, sessionId);
     return this.plain(asking, sessionId, type, data, body);
   }
 

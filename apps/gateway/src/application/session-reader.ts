@@ -8,8 +8,13 @@ interface Entry {
   next: Promise<void> | null;
   readonly listeners: Set<() => void>;
   live: AbortController | null;
+  lingering: NodeJS.Timeout | undefined;
   fault: unknown;
 }
+
+const LINGER_MS = 10_000;
+/** Every one of them is a call to the store, which takes no more than a thousand from one process. */
+const MAX_LINGERING = 256;
 
 /**
  * Views of sessions, each brought up to its stream's head when it is read. What was folded before is
@@ -17,6 +22,8 @@ interface Entry {
  */
 export class SessionReader {
   private readonly entries = new Map<string, Entry>();
+  /** Followed though nobody waits, the longest first. */
+  private readonly idle = new Set<Entry>();
 
   constructor(
     private readonly store: EventStore,
@@ -30,8 +37,14 @@ export class SessionReader {
     const entry = this.entryOf(sessionId);
     await this.caughtUp(entry);
     if (entry.view.status !== 'unborn') return entry.view;
-    if (isIdle(entry)) this.entries.delete(sessionId);
+    if (isIdle(entry) && !entry.live) this.entries.delete(sessionId);
     return null;
+  }
+
+  /** As it was when it was last looked at, without asking the store. */
+  known(sessionId: string): SessionView | null {
+    const view = this.entries.get(sessionId)?.view;
+    return view && view.status !== 'unborn' ? view : null;
   }
 
   /**
@@ -43,8 +56,17 @@ export class SessionReader {
     done: (view: SessionView) => T | undefined,
     signal: AbortSignal,
   ): Promise<T | undefined> {
+    await this.caughtUp(this.entryOf(sessionId));
+    return this.waitForLasting(sessionId, done, signal);
+  }
+
+  /** For what stays true once it is: an older view may say it as well, so that nothing is read first. */
+  async waitForLasting<T>(
+    sessionId: string,
+    done: (view: SessionView) => T | undefined,
+    signal: AbortSignal,
+  ): Promise<T | undefined> {
     const entry = this.entryOf(sessionId);
-    await this.caughtUp(entry);
     const already = done(entry.view);
     if (already !== undefined || signal.aborted) return already;
     return new Promise<T | undefined>((resolve, reject) => {
@@ -77,7 +99,7 @@ export class SessionReader {
     }
     const entry: Entry = {
       view: unborn(sessionId),
-      ...{ reading: null, next: null, live: null, fault: null },
+      ...{ reading: null, next: null, live: null, lingering: undefined, fault: null },
       listeners: new Set(),
     };
     this.evict();
@@ -133,6 +155,8 @@ export class SessionReader {
   }
 
   private watch(sessionId: string, entry: Entry): void {
+    this.idle.delete(entry);
+    clearTimeout(entry.lingering);
     if (entry.live) return;
     const live = new AbortController();
     entry.live = live;
@@ -154,13 +178,28 @@ export class SessionReader {
   }
 
   private failed(entry: Entry, fault: unknown): void {
-    this.onFault(fault, entry.view.id);
+    this.idle.delete(entry);
     entry.live = null;
+    if (entry.listeners.size === 0) return;
+    this.onFault(fault, entry.view.id);
     entry.fault = fault;
     for (const listener of [...entry.listeners]) listener();
   }
 
+  /** Whoever waited once is likely to wait again soon: the subscription is kept for a while. */
   private unwatch(entry: Entry): void {
+    if (entry.listeners.size > 0 || !entry.live) return;
+    clearTimeout(entry.lingering);
+    entry.lingering = setTimeout(() => this.leave(entry), LINGER_MS).unref();
+    this.idle.delete(entry);
+    this.idle.add(entry);
+    const [oldest] = this.idle;
+    if (oldest && this.idle.size > MAX_LINGERING) this.leave(oldest);
+  }
+
+  private leave(entry: Entry): void {
+    clearTimeout(entry.lingering);
+    this.idle.delete(entry);
     if (entry.listeners.size > 0) return;
     entry.live?.abort();
     entry.live = null;
@@ -173,6 +212,7 @@ export class SessionReader {
       if (kept <= this.maxKept) return;
       if (!isIdle(entry)) continue;
       kept -= 1 + entry.view.execs.size;
+      this.leave(entry);
       this.entries.delete(id);
     }
   }

@@ -39,17 +39,21 @@ export class GuardedStore implements EventStore {
     return this.down === null;
   }
 
+  expectUp(): void {
+    if (this.down) throw this.down;
+  }
+
   async append(
     stream: string,
     expected: ExpectedRevision,
     events: readonly NewEvent[],
   ): Promise<Appended> {
-    if (this.down) throw this.down;
+    this.expectUp();
     return this.inner.append(stream, expected, events);
   }
 
   async *read(stream: string, options: ReadOptions = {}): AsyncGenerator<RecordedEvent> {
-    if (this.down) throw this.down;
+    this.expectUp();
     const given = new AbortController();
     const signal = options.signal ? AbortSignal.any([options.signal, given.signal]) : given.signal;
     this.underWay.add(given);

@@ -114,7 +114,7 @@ export class Changes {
   }
 }
 
-function causeOf(command: ClientCommand | SystemCommand): Cause {
+export function causeOf(command: ClientCommand | SystemCommand): Cause {
   const { principal, correlationId } = command;
   const traceparent = command.traceparent ?? undefined;
   if (!('key' in command)) return { principal, correlationId, traceparent };

@@ -1,16 +1,20 @@
 import {
+  type CausedEvent,
   type ClientCommand,
   type CommandAccepted,
   type CommandNamed,
+  encode,
   Failure,
   Refusal,
   sessionIdOf,
 } from '@vmux/events';
 import type { KeyStore } from '@vmux/key-store';
-import type { Changes } from './changes';
+import { type Changes, causeOf } from './changes';
 import type { SessionHistory } from './session-history';
 
 const MAX_ATTEMPTS = 16;
+/** An answer has to fit into a message; what does not fit is read from the store. */
+const MAX_ANSWERED_CHARS = 64 * 1024;
 
 /** Takes a client's command to its answer. The same key finds the same answer. */
 export class CommandHandler {
@@ -60,7 +64,8 @@ export class CommandHandler {
     const { sessionId } = command;
     const { before, after, events, repeatedFrom } = await this.changes.command(command);
     if (repeatedFrom !== null) {
-      const last = await this.history.eventsUnder(sessionId, repeatedFrom, command.key);
+      const found = await this.history.eventsUnder(sessionId, repeatedFrom, command.key);
+      const last = found.at(-1);
       return {
         ok: true,
         sessionId,
@@ -68,6 +73,7 @@ export class CommandHandler {
         revision: last?.revision ?? repeatedFrom,
         position: String(last?.position ?? after.position),
         repeated: true,
+        ...shown(found.map(({ type, data, metadata }) => ({ type, data, metadata }))),
       };
     }
     const { revision } = after.session;
@@ -79,6 +85,11 @@ export class CommandHandler {
       revision,
       position: String(after.position),
       repeated: false,
+      ...shown(events.map((event) => encode(event, causeOf(command)))),
     };
   }
 }
+
+/** What the command caused, to save whoever asked from reading it. */
+const shown = (events: readonly CausedEvent[]): Pick<CommandAccepted, 'events'> =>
+  events.length > 0 && JSON.stringify(events).length <= MAX_ANSWERED_CHARS ? { events } : {};

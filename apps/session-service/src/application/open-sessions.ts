@@ -13,7 +13,13 @@ const PREFIX = sessionStream('');
 const ENDINGS = new Set(['SessionStopped', 'SessionFailed', 'SessionDeleted']);
 const KEEP_EVERY_EVENTS = 10_000;
 
-export type OnChange = (sessionId: string, revision: number, over: boolean) => void;
+/** With the event itself unless it went by before this process had caught up. */
+export type OnChange = (
+  sessionId: string,
+  revision: number,
+  over: boolean,
+  event: RecordedEvent | null,
+) => void;
 
 /**
  * The sessions that something may be owed to, followed live over all streams. Where it stands is kept
@@ -56,7 +62,7 @@ export class OpenSessions {
       if (item.kind === 'caughtUp' && !this.caughtUp) {
         this.caughtUp = true;
         for (const [sessionId, revision] of this.overBefore)
-          this.onChange(sessionId, revision, true);
+          this.onChange(sessionId, revision, true, null);
         this.overBefore.clear();
         whenCaughtUp();
       }
@@ -91,7 +97,7 @@ export class OpenSessions {
     this.ids.add(sessionId);
     const over = ENDINGS.has(event.type);
     // While old histories go by, what is over is looked at once, at the end.
-    if (this.caughtUp) this.onChange(sessionId, event.revision, over);
+    if (this.caughtUp) this.onChange(sessionId, event.revision, over, event);
     else if (over) this.overBefore.set(sessionId, event.revision);
     this.sinceKept += 1;
     if (this.sinceKept >= KEEP_EVERY_EVENTS) await this.keep();

@@ -50,7 +50,10 @@ export class Orders {
 
   /** Something was appended, here or elsewhere. */
   changed(sessionId: string, revision: number, over: boolean): void {
-    this.seen.set(sessionId, Math.max(revision, this.seen.get(sessionId) ?? -1));
+    const seen = this.seen.get(sessionId) ?? -1;
+    // An append is heard of twice: by its answer and as it comes by.
+    if (revision <= seen && !over) return;
+    this.seen.set(sessionId, Math.max(revision, seen));
     if (over) this.ending.add(sessionId);
     this.work.add(sessionId);
   }

@@ -11,8 +11,10 @@ import {
   type EventMetadata,
   encode,
   eventIdOf,
+  Malformed,
   type SessionEvent,
   sessionStream,
+  UnknownEvent,
 } from '@vmux/events';
 import { evolve } from '../domain/evolve';
 import { SEGMENT_SIZE } from '../domain/key-memory';
@@ -76,6 +78,23 @@ export class SessionHistory {
     return this.cache.get(sessionId);
   }
 
+  /**
+   * An event that came by. Whoever knows the state just before it need not ask the store for it: with
+   * several services most guesses would otherwise be wrong, and an event comes by before the append that
+   * wrote it is answered.
+   */
+  observe(sessionId: string, stored: RecordedEvent): void {
+    const known = this.cache.get(sessionId);
+    if (known?.session.revision !== stored.revision - 1) return;
+    try {
+      const session = evolve(known.session, decodeForDeciding(stored));
+      this.cache.set(sessionId, { session, position: stored.position });
+    } catch (fault) {
+      // Whoever decides meets it again, and says so.
+      if (!(fault instanceof UnknownEvent) && !(fault instanceof Malformed)) throw fault;
+    }
+  }
+
   /** The head of the stream, now. */
   async load(sessionId: string): Promise<Folded> {
     const start = this.cache.get(sessionId) ?? (await this.snapshots.find(sessionId)) ?? NOTHING;
@@ -106,32 +125,40 @@ export class SessionHistory {
         ...plain(encode(event, cause)),
       })),
     );
-    const session = events.reduce<Session>(
-      (state, event, index) =>
-        evolve(state, {
-          event,
-          revision: revision + 1 + index,
-          metadata: { ...cause, version: event.version },
-        }),
-      before.session,
-    );
+    const observed = this.cache.get(sessionId);
+    const session =
+      observed?.session.revision === appended.revision
+        ? observed.session
+        : this.evolved(before.session, events, cause);
     const after = { session, position: appended.position };
     this.remember(sessionId, before, after);
     return after;
   }
 
-  /** The first and the last event that a key caused, from the first on; null when they are gone. */
+  private evolved(before: Session, events: readonly SessionEvent[], cause: Cause): Session {
+    return events.reduce<Session>(
+      (state, event, index) =>
+        evolve(state, {
+          event,
+          revision: before.revision + 1 + index,
+          metadata: { ...cause, version: event.version },
+        }),
+      before,
+    );
+  }
+
+  /** What a key caused, from its first event on; none when they are gone. */
   async eventsUnder(
     sessionId: string,
     firstRevision: number,
     key: string,
-  ): Promise<{ revision: number; position: bigint } | null> {
-    let last: { revision: number; position: bigint } | null = null;
+  ): Promise<readonly RecordedEvent[]> {
+    const found: RecordedEvent[] = [];
     for await (const event of this.events(sessionId, firstRevision)) {
       if (event.metadata.key !== key) break;
-      last = { revision: event.revision, position: event.position };
+      found.push(event);
     }
-    return last;
+    return found;
   }
 
   private async catchUp(sessionId: string, start: Folded): Promise<Folded> {
