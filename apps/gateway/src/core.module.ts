@@ -17,6 +17,7 @@ import { SessionCommands } from './application/session-commands';
 import { SessionReader } from './application/session-reader';
 import { GuardedStore } from './application/store-guard';
 import { Tickets } from './application/tickets';
+import { ViewSnapshots } from './application/view-snapshots';
 import type { Config } from './config';
 import { FAILED_LOGINS } from './http/auth.guard';
 import { Followers } from './http/followers';
@@ -78,8 +79,10 @@ const given = (outside: Outside): Provider[] => [
 
 function made({ config, logger, metrics, store, bus, keys, keyRing, index }: Outside): Provider[] {
   const { limits, commandTimeoutMs } = config;
-  const sessions = new SessionReader(store, (err, session) =>
-    logger.warn({ err, session }, 'a session cannot be followed'),
+  const sessions = new SessionReader(
+    store,
+    (err, session) => logger.warn({ err, session }, 'a session cannot be followed'),
+    new ViewSnapshots(store),
   );
   const logs = new LogReader(store, sessions);
   const execs = new ExecWaiting(store, sessions, logs);

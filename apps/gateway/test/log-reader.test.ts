@@ -343,7 +343,7 @@ describe('a view of a session', () => {
   });
 
   it('forgets the ones that were not needed for longest, and reads them again', async () => {
-    const many = new SessionReader(store, () => undefined, 3);
+    const many = new SessionReader(store, () => undefined, null, 3);
     for (let at = 0; at < 8; at += 1) {
       const id = `many-000${at}`;
       await new LogBuilder(store, id).created();

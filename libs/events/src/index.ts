@@ -79,6 +79,7 @@ export {
   sessionStream,
   snapshotStream,
   type TerminalResized,
+  viewStream,
 } from './log';
 export { decodeLogEvent, encodeLogEvent } from './log-codec';
 export {

@@ -1,6 +1,7 @@
 import { type EventStore, type RecordedEvent, StreamNotFound } from '@vmux/event-store';
 import { decode, Malformed, sessionStream } from '@vmux/events';
 import { apply, type SessionView, unborn } from './session-view';
+import type { ViewSnapshots } from './view-snapshots';
 
 interface Entry {
   view: SessionView;
@@ -10,8 +11,18 @@ interface Entry {
   live: AbortController | null;
   lingering: NodeJS.Timeout | undefined;
   fault: unknown;
+  /** Of the event that the view was folded up to. */
+  eventId: string;
+  /** The revision of the view that was kept last. */
+  kept: number;
+  keeping: boolean;
 }
 
+/** A history is long when reading a snapshot costs less than reading on. */
+const LONG_EVENTS = 512;
+/** A view is kept again when its history has grown by so much. */
+const KEEP_EVERY_EVENTS = 1024;
+const KEEP_EVERY_PART = 8;
 const LINGER_MS = 10_000;
 /** Every one of them is a call to the store, which takes no more than a thousand from one process. */
 const MAX_LINGERING = 256;
@@ -28,6 +39,7 @@ export class SessionReader {
   constructor(
     private readonly store: EventStore,
     private readonly onFault: (fault: unknown, sessionId: string) => void,
+    private readonly snapshots: Pick<ViewSnapshots, 'find' | 'keep'> | null = null,
     /** Sessions and execs that are kept, together. */
     private readonly maxKept = 200_000,
   ) {}
@@ -100,6 +112,7 @@ export class SessionReader {
     const entry: Entry = {
       view: unborn(sessionId),
       ...{ reading: null, next: null, live: null, lingering: undefined, fault: null },
+      ...{ eventId: '', kept: -1, keeping: false },
       listeners: new Set(),
     };
     this.evict();
@@ -123,14 +136,61 @@ export class SessionReader {
   }
 
   private async catchUp(entry: Entry): Promise<void> {
-    const { view } = entry;
+    const isNew = entry.view.revision < 0;
+    const read = await this.readOn(entry, isNew ? LONG_EVENTS : undefined);
+    if (isNew && read === LONG_EVENTS) {
+      await this.skipTo(entry);
+      await this.readOn(entry);
+    }
+    this.keep(entry);
+  }
+
+  /** Returns how many events were read. */
+  private async readOn(entry: Entry, limit?: number): Promise<number> {
+    let count = 0;
     try {
-      const from = view.revision + 1;
-      for await (const event of this.store.read(sessionStream(view.id), { from }))
+      const options = { from: entry.view.revision + 1, limit };
+      for await (const event of this.store.read(sessionStream(entry.view.id), options)) {
         this.take(entry, event);
+        count += 1;
+      }
     } catch (fault) {
       if (!(fault instanceof StreamNotFound)) throw fault;
     }
+    return count;
+  }
+
+  /** Takes what was folded before, if it is of this very history. */
+  private async skipTo(entry: Entry): Promise<void> {
+    const { id } = entry.view;
+    const found = await this.snapshots?.find(id).catch((fault: unknown) => {
+      this.onFault(fault, id);
+      return null;
+    });
+    if (!found || found.view.revision <= entry.view.revision) return;
+    const options = { from: found.view.revision, limit: 1 };
+    for await (const event of this.store.read(sessionStream(id), options)) {
+      if (event.id !== found.eventId || event.revision !== found.view.revision) return;
+      entry.view = found.view;
+      entry.eventId = found.eventId;
+      entry.kept = found.view.revision;
+    }
+  }
+
+  /** Nobody waits for a cache, and losing it costs a longer read. */
+  private keep(entry: Entry): void {
+    const { view, eventId, kept } = entry;
+    const since = view.revision - kept;
+    const due = Math.max(KEEP_EVERY_EVENTS, Math.floor(view.revision / KEEP_EVERY_PART));
+    if (!this.snapshots || entry.keeping || since < due || view.status === 'deleted') return;
+    entry.kept = view.revision;
+    entry.keeping = true;
+    this.snapshots
+      .keep({ view, eventId })
+      .catch((fault: unknown) => this.onFault(fault, view.id))
+      .finally(() => {
+        entry.keeping = false;
+      });
   }
 
   private take(entry: Entry, stored: RecordedEvent): void {
@@ -138,6 +198,7 @@ export class SessionReader {
     if (stored.revision <= view.revision) return;
     view.revision = stored.revision;
     view.position = stored.position;
+    entry.eventId = stored.id;
     const recorded = this.decoded(stored, view.id);
     if (recorded) apply(view, recorded, stored.position);
     for (const listener of [...entry.listeners]) listener();
@@ -164,7 +225,9 @@ export class SessionReader {
     const run = async () => {
       const source = { stream: sessionStream(sessionId), afterRevision: afterOf(entry.view) };
       for await (const item of this.store.subscribe(source, live.signal)) {
-        if (item.kind === 'event') this.take(entry, item.event);
+        if (item.kind !== 'event') continue;
+        this.take(entry, item.event);
+        this.keep(entry);
       }
     };
     run().then(

@@ -12,6 +12,7 @@ import {
   sessionStream,
   snapshotStream,
   unsealOrder,
+  viewStream,
 } from '@vmux/events';
 import type { KeyStore } from '@vmux/key-store';
 import type { Owed, OwedFork } from '../domain/react';
@@ -76,7 +77,8 @@ export class Errands implements Hands {
   async erase({ sessionId, revision }: Session & { status: 'deleted' }): Promise<void> {
     await this.keys.destroy(sessionId);
     await truncateStream(this.store, sessionStream(sessionId), revision);
-    for (const stream of [logStream(sessionId), snapshotStream(sessionId)]) {
+    for (const streamOf of [logStream, snapshotStream, viewStream]) {
+      const stream = streamOf(sessionId);
       const last = await lastOf(this.store, stream);
       if (last) await truncateStream(this.store, stream, last.revision + 1);
     }
