@@ -176,6 +176,7 @@ export {
   type Resources,
   type SealedEnv,
   type SessionSpec,
+  type SetupFound,
   type ShareRight,
   type Sizes,
   type Stage,

@@ -9,6 +9,7 @@ import {
   type Shaped,
   struct,
   text,
+  withOptional,
 } from './shape';
 import {
   base,
@@ -20,6 +21,7 @@ import {
   manifest,
   outcome,
   portNumber,
+  setupFound,
   sha256HexOrNull,
   sizes,
   stage,
@@ -30,7 +32,9 @@ import {
 /** What runners say about their sandboxes. Output goes its own way: output.ts. */
 const reportData = {
   /** From a pending sandbox, or from the runner that a sandbox was reassigned to. */
-  SandboxReady: struct({ base: nullable(base), restoredDigest: sha256HexOrNull }),
+  SandboxReady: withOptional(struct({ base: nullable(base), restoredDigest: sha256HexOrNull }), {
+    setup: nullable(setupFound),
+  }),
   SandboxFailed: struct({ message: text(1000), retryable: flag }),
   SandboxLost: struct({ evidence: lossEvidence }),
   /** Destroyed, with everything it wrote acknowledged. */

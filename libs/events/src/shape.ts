@@ -94,6 +94,20 @@ export const struct =
     return Object.fromEntries(known) as Struct<F>;
   };
 
+/** Fields that may be left out, as writers do that do not know them yet. */
+export const withOptional =
+  <T extends object, F extends Fields>(
+    required: Shape<T>,
+    optional: F,
+  ): Shape<T & Partial<Struct<F>>> =>
+  (value, path) => {
+    const known = required(value, path);
+    if (!isRecord(value)) return fail(path, 'an object');
+    const given = Object.entries(optional).filter(([name]) => value[name] !== undefined);
+    const more = given.map(([name, shape]) => [name, shape(value[name], `${path}.${name}`)]);
+    return { ...known, ...(Object.fromEntries(more) as Partial<Struct<F>>) };
+  };
+
 type Variants<K extends string, M extends Readonly<Record<string, Shape<object>>>> = {
   [T in keyof M & string]: { readonly [P in K]: T } & Shaped<M[T]>;
 }[keyof M & string];

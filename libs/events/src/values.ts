@@ -93,6 +93,7 @@ export const outcome = tagged('kind', {
       'session_stopped',
       'session_failed',
       'sandbox_failed',
+      'setup_failed',
     ),
     message: nullable(text(1000)),
   }),
@@ -253,3 +254,11 @@ export const manifest = struct({
   path: text(4096, 1),
   digest: nullable(sha256Hex),
 });
+
+/** What a new sandbox's files ask for, and the command that installs it unless it is there already. */
+export const setupFound = struct({
+  manifests: list(manifest, 64),
+  missingTools: list(text(64, 1), 64),
+  command: nullable(commandLine),
+});
+export type SetupFound = Shaped<typeof setupFound>;

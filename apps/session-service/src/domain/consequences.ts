@@ -1,6 +1,7 @@
 import { deriveExecId, fact, type Placement, type SessionEvent } from '@vmux/events';
 import { foreseen } from './evolve';
 import { replayEnd, replayStep } from './replay';
+import { isSettingUp, untold } from './setup';
 import {
   checkpointOf,
   exists,
@@ -82,7 +83,10 @@ export const neverStarted = (
 /** Queued execs go to the sandbox, and services that fell with the last one are started again. */
 const startOfWork = (session: Running, at: number): readonly SessionEvent[] => {
   const { epoch } = session.current;
+  if (isSettingUp(session)) return [];
   if (session.replay) return replayStep(session, session.replay, at);
+  const told = untold(session, at);
+  if (told.length > 0) return told;
   return [
     ...queuedExecs(session).map(({ execId }) => fact('ExecDispatched', { at, execId, epoch })),
     ...session.fallenServices.map(({ execId, spec }) =>

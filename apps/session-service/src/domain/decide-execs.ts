@@ -1,6 +1,7 @@
 import {
   type CommandNamed,
   fact,
+  type Outcome,
   Refusal,
   type ReportNamed,
   type SessionEvent,
@@ -8,6 +9,7 @@ import {
 } from '@vmux/events';
 import { fromCurrent, livingSession } from './fences';
 import { type LogState, sizesIn } from './log-state';
+import { isSettingUp, waitsForSetup } from './setup';
 import {
   acceptsWork,
   canDo,
@@ -39,7 +41,8 @@ export function issue(
       provider: living.provider,
       capability: 'pty',
     });
-  const epoch = acceptsWork(living) ? living.current.epoch : null;
+  const held = waitsForSetup(spec) && (isSettingUp(living) || living.setupFailed !== null);
+  const epoch = acceptsWork(living) && !held ? living.current.epoch : null;
   return [fact('ExecIssued', { at, execId, epoch, spec, follows: null })];
 }
 
@@ -123,11 +126,16 @@ export function exited(
   const living = fromCurrent(report, session);
   const { at, epoch, data } = report;
   if (hasEnded(living, data.execId)) return [];
-  dispatched(living, data.execId, epoch);
+  const { spec } = dispatched(living, data.execId, epoch);
   const sizes = sizesIn(log, data.execId);
   expectAll(data.execId, data.sizes, sizes);
-  return [fact('ExecExited', { at, epoch, ...data, sizes })];
+  const exit = fact('ExecExited', { at, epoch, ...data, sizes });
+  return spec.purpose === 'setup' && isSuccess(data.outcome)
+    ? [exit, fact('StageReached', { at, epoch, stage: 'installed', execId: null })]
+    : [exit];
 }
+
+const isSuccess = (outcome: Outcome): boolean => outcome.kind === 'exited' && outcome.code === 0;
 
 export function signalled(report: ReportNamed<'ExecSignalled'>, session: Session): SessionEvent[] {
   const { at, data } = report;

@@ -10,6 +10,7 @@ import { neverStarted } from './consequences';
 import { abandoned, loss } from './endings';
 import { fromCurrent, fromPending, outcomesUnknown, sentBy, stale } from './fences';
 import type { LogState } from './log-state';
+import { setupOf } from './setup';
 import {
   type Current,
   exists,
@@ -49,6 +50,7 @@ export function ready(
   return [
     ...before,
     fact('SandboxStarted', { at, epoch, instance, runnerId, base: data.base, restored }),
+    ...(data.setup ? setupOf(living, data.setup, epoch, at) : []),
     ...fulfilled(living, at),
   ];
 }

@@ -1,5 +1,6 @@
 import type { Outcome, Sizes } from '@vmux/events';
 import { active, type Effects } from './effects';
+import { afterSetup } from './setup';
 import { ENDED_EXECS, type Existing, MAX_OPEN_EXECS, type OpenExec, type Replay } from './state';
 
 export const execEffects: Effects<
@@ -34,7 +35,13 @@ export const execEffects: Effects<
   ExecDispatched: (session, { execId, epoch }) => withExec(session, execId, () => ({ epoch })),
   ExecStarted: (session, { execId, at }) => withExec(session, execId, () => ({ startedAt: at })),
   ExecExited: (session, { execId, sizes, outcome, at }) =>
-    active(rerun(ended(session, execId, sizes), execId, outcome), at),
+    active(
+      {
+        ...rerun(ended(session, execId, sizes), execId, outcome),
+        setupFailed: afterSetup(session, execId, outcome),
+      },
+      at,
+    ),
   ExecOutcomeUnknown: (session, { execId, sizes }) => {
     const exec = session.execs[execId];
     const next = rerun(ended(session, execId, sizes), execId, null);

@@ -56,6 +56,7 @@ export const sandboxEffects: Effects<
       provider,
       checkpoints: descendedFrom(session.checkpoints, restored?.checkpointId),
       wakeFailed: false,
+      setupFailed: null,
       ports: {},
       noted: {},
       firstStartedAt: session.firstStartedAt ?? at,

@@ -1,4 +1,5 @@
 import { active, type Effects, retire } from './effects';
+import { lacking } from './setup';
 import { type Existing, MAX_PORTS, type Port } from './state';
 
 export const sessionEffects: Effects<
@@ -43,7 +44,10 @@ export const sessionEffects: Effects<
     access: { ...session.access, [port]: { public: isPublic, wake, generation } },
   }),
 
-  SetupDetected: (session, { at }) => noting(session, null, 'setup', at),
+  SetupDetected: (session, { missingTools, at }) => ({
+    ...noting(session, null, 'setup', at),
+    setupFailed: lacking(missingTools),
+  }),
   StageReached: (session, { execId, stage, at }) => noting(session, execId, `stage:${stage}`, at),
   LimitExceeded: (session, { execId, limit, level, at }) => ({
     ...noting(session, execId, `limit:${limit}:${level}`, at),

@@ -98,4 +98,5 @@ const born = (
   firstStartedAt: null,
   lastCheckpointAt: data.at,
   warnedOfRuntime: false,
+  setupFailed: null,
 });

@@ -17,7 +17,7 @@ import type {
 import type { KeyMemory } from './key-memory';
 
 /** Raised whenever the same history folds to another state: snapshots of another version are ignored. */
-export const FOLD_VERSION = 3;
+export const FOLD_VERSION = 4;
 
 export const MAX_OPEN_EXECS = 1000;
 /** At least as many ended execs are remembered, and at most twice as many. */
@@ -120,6 +120,8 @@ export interface Known {
   readonly firstStartedAt: number | null;
   readonly lastCheckpointAt: number;
   readonly warnedOfRuntime: boolean;
+  /** Why the set-up of the current sandbox failed, until an exec has been told. */
+  readonly setupFailed: string | null;
 }
 
 export interface Stop {
