@@ -1,6 +1,6 @@
 import { type EventStore, type RecordedEvent, StreamNotFound } from '@vmux/event-store';
 import { decodeLogEvent, LOG_MARK_EVERY, type LogEvent, logStream, Malformed } from '@vmux/events';
-import { type LogTarget, sessionOffsetAfter, spanOf } from './log-target';
+import { type LogTarget, type Span, sessionOffsetAfter, spanOf } from './log-target';
 
 export interface LogPlace {
   readonly revision: number;
@@ -11,7 +11,18 @@ export interface LogPlace {
 export interface LogBounds {
   readonly first: number;
   readonly last: number;
+  /** What stands at the last revision, where that is known: it helps to guess. */
+  readonly end?: LogPlace;
 }
+
+/** A revision and the target's offset there. */
+interface Fix {
+  readonly revision: number;
+  readonly offset: number;
+}
+
+/** After so many guesses within a segment the rest is read. */
+const MAX_GUESSES = 4;
 
 /**
  * Finds places in a log by the marks that stand at every 64th revision: a handful of single reads,
@@ -22,11 +33,13 @@ export class LogIndex {
 
   /** Null for a log without a single event. */
   async bounds(sessionId: string): Promise<LogBounds | null> {
-    const last = await this.one(sessionId, { direction: 'backwards' });
-    if (!last) return null;
-    // Retention drops events at the start: the first that is left may have any revision.
-    const first = await this.one(sessionId, { from: 0 });
-    return { first: first?.revision ?? last.revision, last: last.revision };
+    const [end, first] = await Promise.all([
+      this.one(sessionId, { direction: 'backwards' }),
+      // Retention drops events at the start: the first that is left may have any revision.
+      this.one(sessionId, { from: 0 }),
+    ]);
+    if (!end) return null;
+    return { first: first?.revision ?? end.revision, last: end.revision, end };
   }
 
   at(sessionId: string, revision: number): Promise<LogPlace | null> {
@@ -41,24 +54,55 @@ export class LogIndex {
     sessionId: string,
     target: LogTarget,
     offset: number,
-    { first, last }: LogBounds,
+    { first, last, end }: LogBounds,
     certain = false,
   ): Promise<number> {
     const isBefore = (place: LogPlace) => standsBefore(place, target, offset, certain);
     let low = Math.ceil(first / LOG_MARK_EVERY);
     let high = Math.floor(last / LOG_MARK_EVERY);
-    let start = first;
-    while (low <= high) {
-      const middle = Math.floor((low + high) / 2);
-      const place = await this.at(sessionId, middle * LOG_MARK_EVERY);
+    let before: Fix = { revision: first, offset: 0 };
+    let after = end ? fixOf(end, target) : null;
+    for (let step = 0; low <= high; step += 1) {
+      // Output mostly comes in pieces of like size; where it does not, every other step halves.
+      const guesses = after !== null && step % 2 === 0;
+      const middle = guesses ? between(before, after, offset) / LOG_MARK_EVERY : (low + high) / 2;
+      const at = Math.min(high, Math.max(low, Math.floor(middle)));
+      const place = await this.at(sessionId, at * LOG_MARK_EVERY);
+      const fix = place && fixOf(place, target);
       if (place && isBefore(place)) {
-        start = place.revision;
-        low = middle + 1;
+        before = { revision: place.revision, offset: fix?.offset ?? before.offset };
+        low = at + 1;
       } else {
-        high = middle - 1;
+        after = fix ?? after;
+        high = at - 1;
       }
     }
-    return start;
+    if (certain || !after) return before.revision;
+    return this.nearest(sessionId, target, offset, before, after);
+  }
+
+  /** From a mark on to the very event, by guesses: what lies before it need not be read. */
+  private async nearest(
+    sessionId: string,
+    target: LogTarget,
+    offset: number,
+    mark: Fix,
+    next: Fix,
+  ): Promise<number> {
+    let before = mark;
+    let after = next;
+    for (let left = MAX_GUESSES; left > 0 && after.revision - before.revision > 2; left -= 1) {
+      const guess = Math.floor(between(before, after, offset));
+      const at = Math.min(after.revision - 1, Math.max(before.revision + 1, guess));
+      const place = await this.at(sessionId, at);
+      const span = place?.revision === at ? spanAt(place, target) : null;
+      if (!span) break;
+      // What stands between two pieces, a new size of the terminal for one, belongs to the second.
+      if (span.from >= offset) after = { revision: at, offset: span.from };
+      else before = { revision: at, offset: span.from };
+      if (span.from < offset && offset <= span.to) break;
+    }
+    return before.revision;
   }
 
   /** The first offset that has nothing yet: from the last mark and what stands after it. */
@@ -111,6 +155,32 @@ function decoded(stored: RecordedEvent): LogEvent | null {
     throw new Error(`revision ${revision} of ${stream} cannot be read`, { cause });
   }
 }
+
+/** Where the offset would be if all pieces were alike. */
+function between(before: Fix, after: Fix | null, offset: number): number {
+  if (!after || after.offset <= before.offset) return before.revision;
+  const part = (offset - before.offset) / (after.offset - before.offset);
+  return before.revision + Math.min(1, Math.max(0, part)) * (after.revision - before.revision);
+}
+
+/** Null when the event says nothing about the target's offsets. */
+function fixOf({ event, revision }: LogPlace, target: LogTarget): Fix | null {
+  if (!event) return null;
+  if (target.kind !== 'stream') {
+    const offset = sessionOffsetAfter(event);
+    return offset === null ? null : { revision, offset };
+  }
+  if (event.type === 'LogMark') {
+    const offset = event.streams[target.exec.id]?.next[target.stream];
+    return offset === undefined ? null : { revision, offset };
+  }
+  if (event.type !== 'LogChunk' && event.type !== 'LogGap') return null;
+  const span = spanOf(target, event);
+  return span && { revision, offset: span.to };
+}
+
+const spanAt = ({ event }: LogPlace, target: LogTarget): Span | null =>
+  event?.type === 'LogChunk' || event?.type === 'LogGap' ? spanOf(target, event) : null;
 
 /** Whether everything that is asked for comes after this mark. In doubt it does not. */
 function standsBefore(
