@@ -14,7 +14,7 @@ driverContract(
     const program = join(projectRoot(), 'dist/apps/runner-cloudflare/test/contract-runner.js');
     return {
       openDriver: () => new CloudflareDriver(settings),
-      killFromOutside: (id) => control('kill', id),
+      killFromOutside: async (id) => void (await control('kill', id)),
       runner: { command: process.execPath, args: [program, JSON.stringify(settings)] },
       image: null,
       close: async () => undefined,

@@ -17,7 +17,7 @@ export interface TestEmulator {
   readonly keyFile: string;
   readonly dir: string;
   /** Does to a sandbox what happens to one at Cloudflare: `kill`, `replace`, `evict`, `cut`, … */
-  control(verb: string, id?: SandboxId, number?: number): Promise<void>;
+  control(verb: string, id?: SandboxId, number?: number): Promise<string>;
   process(): RunningProcess<unknown>;
   /** Kills the emulator and starts it again on the same data and port. */
   restart(): Promise<void>;
@@ -67,7 +67,9 @@ export async function startTestEmulator(env: NodeJS.ProcessEnv = {}): Promise<Te
     const answer = await fetch(`${access.url}/control/${[verb, ...name].join('/')}`, {
       headers: { 'x-vmux-stand-in': access.token },
     });
-    if (!answer.ok) throw new Error(`${verb}: ${await answer.text()}`);
+    const text = await answer.text();
+    if (!answer.ok) throw new Error(`${verb}: ${text}`);
+    return (JSON.parse(text) as { said?: string }).said ?? '';
   };
   return {
     url,

@@ -15,7 +15,10 @@ async function main(): Promise<void> {
     dataDir: resolve(env.VMUX_EMULATOR_DIR),
     nativeDir: env.VMUX_NATIVE_DIR || join(dist, 'native'),
     port: Number(env.VMUX_EMULATOR_PORT || 0),
-    key: readFileSync(env.CLOUDFLARE_WORKER_KEY_FILE, 'utf8').trim(),
+    // Without a key the Worker is closed, as one is that was deployed and never given its secret.
+    key: env.VMUX_EMULATOR_NO_KEY
+      ? null
+      : readFileSync(env.CLOUDFLARE_WORKER_KEY_FILE, 'utf8').trim(),
     cgroupParent: env.VMUX_EMULATOR_CGROUP,
     sleepAfter: env.VMUX_SLEEP_AFTER,
     leakedAfterMinutes: env.VMUX_LEAKED_AFTER_MINUTES,

@@ -19,13 +19,19 @@ class EmulatedSandbox extends RunnerSandbox {
     void ctx.blockConcurrencyWhile(() => container.refresh());
   }
 
-  /** As an eviction does: everything in memory is gone, and so is every connection. */
+  /** As an eviction does: everything in memory is gone. */
   evictObject(): void {
     this.ctx.abort('evicted by the emulator');
   }
 
   containerId(): string {
     return this.ctx.id.toString();
+  }
+
+  /** Another one whenever the object is made anew. */
+  readonly incarnation = crypto.randomUUID();
+  whichIncarnation(): string {
+    return this.incarnation;
   }
 }
 
@@ -58,6 +64,7 @@ async function control(
   if (!entry) return new Response(`no sandbox ${nameText(name)}`, { status: 404 });
   const object = objectOf(env, entry) as unknown as EmulatedSandbox;
   if (verb === 'container') return new Response(await object.containerId());
+  if (verb === 'incarnation') return new Response(await object.whichIncarnation());
   if (verb !== 'evict-object') return new Response('what?', { status: 404 });
   // The call itself is among what the eviction breaks.
   await Promise.resolve(object.evictObject()).catch(() => undefined);

@@ -50,6 +50,7 @@ const listensWithinMs = 60_000;
 export class RunnerSandbox extends Sandbox<Env> {
   private queue: Promise<unknown> = Promise.resolve();
   private isCreating = false;
+  private isClosing = false;
 
   constructor(ctx: ObjectState, env: Env) {
     super(ctx, env);
@@ -174,24 +175,28 @@ export class RunnerSandbox extends Sandbox<Env> {
 
   /** Kept awake by what runs inside or by a connected runner; otherwise saved and put to sleep. */
   override async onActivityExpired(): Promise<void> {
-    if (await this.isInUse()) {
-      this.renewActivityTimeout();
-      return;
-    }
-    await this.alone(async () => {
-      const record = await this.record();
-      if (!record?.boot || record.goneBecause !== null) return void (await this.destroy());
-      const { token, boot, name } = record;
-      const bucket = this.env.BACKUP_BUCKET;
-      const entry = new EntryClient(this.handle, token);
-      const saved = bucket ? await takeCheckpoint(bucket, entry, boot, name) : undefined;
+    if (await this.isInUse()) this.renewActivityTimeout();
+    else await this.alone(() => this.sleep());
+  }
+
+  private async sleep(): Promise<void> {
+    const record = await this.record();
+    if (!record?.boot || record.goneBecause !== null) return this.destroy();
+    const { token, boot, name } = record;
+    const bucket = this.env.BACKUP_BUCKET;
+    const entry = new EntryClient(this.handle, token);
+    const saved = bucket ? await takeCheckpoint(bucket, entry, boot, name) : undefined;
+    this.isClosing = true;
+    try {
+      // Somebody may have come while it was saved; from here on nobody comes.
+      if (await this.isInUse()) return this.renewActivityTimeout();
       const where = saved ? `its files are in ${saved.ref}` : 'its files were not saved';
-      await this.remember({
-        ...record,
-        goneBecause: `nobody used it and it was put to sleep; ${where}`,
-      });
+      const goneBecause = `nobody used it and it was put to sleep; ${where}`;
+      await this.remember({ ...record, goneBecause });
       await this.destroy();
-    });
+    } finally {
+      this.isClosing = false;
+    }
   }
 
   private get handle(): ContainerHandle {
@@ -234,6 +239,7 @@ export class RunnerSandbox extends Sandbox<Env> {
   ): Promise<Answer<T>> {
     const live = await this.live(name);
     if (live === 'creating') return refuse('unavailable', 'the sandbox is being created');
+    if (this.isClosing) return refuse('unavailable', 'the sandbox is being put to sleep');
     if ('code' in live) return live;
     const { record } = live;
     if (runner !== null && record.runner !== runner)
