@@ -10,15 +10,16 @@ const found: SetupFound = {
 };
 const ready = (setup: SetupFound | null = found) =>
   report('SandboxReady', { base: null, restoredDigest: null, setup }, { instance: 'i-1' });
-const setUp = (outcome: Outcome) =>
-  report('ExecExited', {
-    execId: SETUP_ID,
-    outcome,
-    sizes: { stdout: 0, stderr: 0, pty: 0 },
-    usage: null,
-  });
-const done = setUp({ kind: 'exited', code: 0 });
-const failed = setUp({ kind: 'exited', code: 7 });
+const end = (execId: string, outcome: Outcome) => ({
+  execId,
+  outcome,
+  sizes: { stdout: 0, stderr: 0, pty: 0 },
+  usage: null,
+});
+const SUCCESS: Outcome = { kind: 'exited', code: 0 };
+const FAILURE: Outcome = { kind: 'exited', code: 7 };
+const done = report('ExecExited', end(SETUP_ID, SUCCESS));
+const failed = report('ExecExited', end(SETUP_ID, FAILURE));
 const issueAs = (purpose: ExecSpec['purpose'], number: number) =>
   command('IssueExec', { execId: exec(number), spec: { ...EXEC, purpose } }, { key: key(purpose) });
 const starting = [created(), requested()];
@@ -70,7 +71,7 @@ describe('The set-up of a new sandbox', () => {
     given(...starting, issue(1), issue(2), ready())
       .when(failed)
       .thenHappens(
-        fact('ExecExited', { ...failed.data, at: 1_000, epoch: 1 }),
+        fact('ExecExited', { ...end(SETUP_ID, FAILURE), at: 1_000, epoch: 1 }),
         notStarted(1, whyFailed),
         notStarted(2, whyFailed),
       );
@@ -91,7 +92,7 @@ describe('The set-up of a new sandbox', () => {
   });
 
   it('that failed may be done by hand, after which nothing is left to tell', () => {
-    const byHand = report('ExecExited', { ...done.data, execId: exec(9) });
+    const byHand = report('ExecExited', end(exec(9), SUCCESS));
     given(...starting, ready(), failed, issueAs('setup', 9), byHand)
       .when(issue(1))
       .thenHappens(

@@ -1,5 +1,15 @@
 import { checkpointId, execId, instanceId, runnerId, sessionId, signalId } from './ids';
-import { flag, integer, list, nullable, oneOf, type Shape, type Shaped, struct } from './shape';
+import {
+  flag,
+  integer,
+  list,
+  nullable,
+  oneOf,
+  type Shape,
+  type Shaped,
+  struct,
+  withOptional,
+} from './shape';
 import {
   base,
   checkpoint,
@@ -20,14 +30,18 @@ import {
  */
 const orderData = <Env>(env: Shape<Env>) => ({
   /** Answered by SandboxReady or SandboxFailed. */
-  CreateSandbox: struct({
-    provider,
-    image: nullable(text512),
-    spec: sessionSpec,
-    env,
-    restore: nullable(checkpoint),
-    allowBaseChange: flag,
-  }),
+  CreateSandbox: withOptional(
+    struct({
+      provider,
+      image: nullable(text512),
+      spec: sessionSpec,
+      env,
+      restore: nullable(checkpoint),
+      allowBaseChange: flag,
+    }),
+    /** Whose it is: what is kept for one owner is not given to another. */
+    { owner: text512 },
+  ),
   /** The runner takes over a sandbox that another one started; answered by SandboxReady. */
   AdoptSandbox: struct({ provider, base: nullable(base) }),
   /** Answered by ExecStarted and ExecExited. */

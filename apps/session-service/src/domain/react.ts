@@ -84,6 +84,7 @@ const creation = (session: Living, pending: Pending): SealedOrder =>
     env: session.spec.env ? [session.spec.env] : [],
     restore: pending.restore,
     allowBaseChange: pending.allowBaseChange,
+    owner: session.owner,
   });
 
 function ordersForCurrent(session: Living, current: Current): SealedOrder[] {

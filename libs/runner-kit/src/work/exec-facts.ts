@@ -6,7 +6,7 @@ import type { ExecOutcome, ExecState } from '../supervisor-answers';
 
 export const WORKSPACE = '/workspace';
 
-const defaultPath = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
+export const defaultPath = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 
 export const argvOf = ({ command }: ExecSpec): readonly string[] =>
   command.kind === 'argv' ? command.argv : ['/bin/sh', '-c', command.line];
@@ -14,7 +14,7 @@ export const argvOf = ({ command }: ExecSpec): readonly string[] =>
 /** What was given wins over what is customary. */
 export function environmentOf(sessionId: string, spec: ExecSpec, given: ClearEnv): ClearEnv {
   return {
-    PATH: defaultPath,
+    PATH: pathOf(spec.cwd ?? WORKSPACE),
     HOME: spec.user === null || spec.user === 'root' ? '/root' : `/home/${spec.user}`,
     LANG: 'C.UTF-8',
     ...(spec.pty ? { TERM: 'xterm-256color' } : {}),
@@ -22,6 +22,10 @@ export function environmentOf(sessionId: string, spec: ExecSpec, given: ClearEnv
     ...given,
   };
 }
+
+/** What set-up installs into a workspace comes first. */
+const pathOf = (workspace: string): string =>
+  `${workspace}/.venv/bin:${workspace}/node_modules/.bin:${defaultPath}`;
 
 /** Undefined while it runs, and for an exec whose end nobody saw. */
 export function outcomeOf(outcome: ExecOutcome): Outcome | undefined {
