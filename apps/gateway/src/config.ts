@@ -9,6 +9,8 @@ export interface Config {
   readonly isLoopback: boolean;
   /** Lower case, without port; `*.name` stands for every name below. */
   readonly hostnames: readonly string[];
+  /** What previews are below, such as https://preview.example.org; null for no previews. */
+  readonly previewUrl: string | null;
   readonly store: EventStoreSettings;
   readonly bus: BusSettings;
   readonly artifactsDir: string;
@@ -52,6 +54,7 @@ export function configFrom(env: NodeJS.ProcessEnv): Config {
     port: numberOf(env, 'VMUX_PORT', 0, 65_535),
     isLoopback,
     hostnames: hostnames.length > 0 ? hostnames : ['localhost', '127.0.0.1', '[::1]', host],
+    previewUrl: previewUrlFrom(env, isLoopback),
     store: { ...eventStoreSettingsFrom(env), timeoutMs: 5_000 },
     bus: busSettingsFrom(env, `gateway ${process.pid}`),
     artifactsDir: required(env, 'VMUX_ARTIFACTS_DIR', 'the directory of the artifact store'),
@@ -73,6 +76,15 @@ export function configFrom(env: NodeJS.ProcessEnv): Config {
     },
     logLevel: env.VMUX_LOG_LEVEL || 'info',
   };
+}
+
+function previewUrlFrom(env: NodeJS.ProcessEnv, isLoopback: boolean): string | null {
+  const text = env.VMUX_PREVIEW_URL || (isLoopback ? 'http://localhost' : '');
+  if (text === '') return null;
+  const url = URL.canParse(text) ? new URL(text) : null;
+  if (!url || !/^https?:$/.test(url.protocol) || !/^[^?#]+$/.test(text) || url.pathname !== '/')
+    throw new Error('set VMUX_PREVIEW_URL to a URL such as https://preview.example.org');
+  return url.href;
 }
 
 const namesOf = (text: string | undefined): readonly string[] =>

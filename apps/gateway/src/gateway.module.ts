@@ -13,6 +13,7 @@ import { validation } from './http/validation';
 import { ApiKeysModule } from './keys/api-keys.module';
 import { ListsModule } from './lists/lists.module';
 import { LogsModule } from './logs/logs.module';
+import { PreviewsModule } from './previews/previews.module';
 import { RunnersModule } from './runners/runners.module';
 import { SessionsModule } from './sessions/sessions.module';
 import { TimeModule } from './time/time.module';
@@ -31,6 +32,7 @@ export class GatewayModule {
         ListsModule,
         DataPlaneModule,
         AttachModule,
+        PreviewsModule,
         HistoryModule,
         BundlesModule,
         ApiKeysModule,

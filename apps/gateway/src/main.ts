@@ -16,10 +16,11 @@ import { describeApi } from './http/docs';
 import { Followers } from './http/followers';
 import { installHooks } from './http/hooks';
 import { Metrics } from './http/metrics';
-import { configureServer, httpAdapter } from './http/server';
+import { configureServer, httpAdapter, PreviewsFirst } from './http/server';
 import { Upgrades } from './http/upgrades';
 import { ensureLocalKey } from './local-key';
 import { loggerFor, nestLogger } from './logger';
+import { PreviewServer } from './previews/preview-server';
 import { startSessionIndex } from './projections/start-index';
 
 async function main(): Promise<void> {
@@ -54,14 +55,16 @@ async function main(): Promise<void> {
   );
 
   const outside = { config, logger, metrics, store, bus, artifacts, keys, keyRing, index, runners };
+  const previews = new PreviewsFirst();
   const app = await NestFactory.create<NestFastifyApplication>(
     GatewayModule.with(outside),
-    httpAdapter(config),
+    httpAdapter(config, previews),
     { bodyParser: false, logger: nestLogger(logger), abortOnError: false },
   );
   const fastify = app.getHttpAdapter().getInstance();
   installHooks(fastify, config, logger, metrics);
-  configureServer(fastify, config, app.get(Upgrades));
+  previews.use(app.get(PreviewServer));
+  configureServer(fastify, config, previews, app.get(Upgrades));
   describeApi(app);
   await app.listen(config.port, config.host);
 

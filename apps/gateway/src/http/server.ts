@@ -1,23 +1,41 @@
-import type { IncomingMessage } from 'node:http';
+import {
+  createServer,
+  type IncomingMessage,
+  type RequestListener,
+  type ServerResponse,
+} from 'node:http';
 import type { Duplex } from 'node:stream';
 import { FastifyAdapter } from '@nestjs/platform-fastify';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Config } from '../config';
+import type { PreviewServer } from '../previews/preview-server';
 import { ApiError } from './api-error';
 import { isOurs, refuse, secure } from './hooks';
 import { refuseUpgrade, type Upgrades } from './upgrades';
 
 const REQUEST_TIMEOUT_MS = 300_000;
 const HEADERS_TIMEOUT_MS = 20_000;
+const KEEP_ALIVE_TIMEOUT_MS = 72_000;
 const MAX_DEPTH = 32;
 const TAKES_BYTES = /^\/v1\/(bundles\/|sessions\/[^/?]+\/(files([/?]|$)|execs\/[^/?]+\/stdin))/;
 
 /** Fastify with bounds on everything that a client can make large or slow. */
-export function httpAdapter({ limits }: Config): FastifyAdapter {
+export function httpAdapter({ limits }: Config, previews: PreviewsFirst): FastifyAdapter {
   return new FastifyAdapter({
     bodyLimit: limits.bodyBytes,
-    http: { maxHeaderSize: limits.headerBytes, headersTimeout: HEADERS_TIMEOUT_MS },
-    requestTimeout: REQUEST_TIMEOUT_MS,
+    serverFactory: (handle: RequestListener) =>
+      createServer(
+        {
+          maxHeaderSize: limits.headerBytes,
+          headersTimeout: HEADERS_TIMEOUT_MS,
+          requestTimeout: REQUEST_TIMEOUT_MS,
+          keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
+          insecureHTTPParser: false,
+        },
+        (request, response) => {
+          if (!previews.takes(request, response)) handle(request, response);
+        },
+      ),
     routerOptions: { maxParamLength: 128 },
     forceCloseConnections: true,
     exposeHeadRoutes: false,
@@ -30,14 +48,37 @@ export function httpAdapter({ limits }: Config): FastifyAdapter {
   });
 }
 
+/** A name that is a preview's is never the API's, whatever is asked for under it. */
+export class PreviewsFirst {
+  private server: PreviewServer | null = null;
+
+  use(server: PreviewServer): void {
+    this.server = server;
+  }
+
+  takes(request: IncomingMessage, response: ServerResponse): boolean {
+    const name = this.server?.nameOf(request) ?? null;
+    if (name) void this.server?.serve(request, response, name);
+    return name !== null;
+  }
+
+  takesUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer): boolean {
+    const name = this.server?.nameOf(request) ?? null;
+    if (name) void this.server?.serveUpgrade(request, socket, head, name);
+    return name !== null;
+  }
+}
+
 export function configureServer(
   fastify: FastifyInstance,
   config: Config,
+  previews: PreviewsFirst,
   upgrades: Upgrades,
 ): void {
   fastify.server.maxConnections = config.limits.connections;
   fastify.server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) => {
     socket.on('error', () => socket.destroy());
+    if (previews.takesUpgrade(request, socket, head)) return;
     const refused = foreign(request, config);
     if (refused) refuseUpgrade(socket, refused);
     else upgrades.handle(request, socket, head);

@@ -1,0 +1,94 @@
+import type { IncomingMessage } from 'node:http';
+import { parseToken } from '../application/api-keys';
+import type { PortAccessView, SessionView } from '../application/session-view';
+import { cookieTokens, TOKEN_HEADER, tokenInUrl, valuesOf } from './preview-headers';
+import type { PreviewName } from './preview-names';
+import type { PreviewTokens } from './preview-tokens';
+
+/** How somebody came in. */
+export type Visitor =
+  | { readonly kind: 'public' }
+  | { readonly kind: 'token'; readonly generation: number; readonly expiresAt: number };
+
+export type Admission =
+  | { readonly kind: 'in'; readonly visitor: Visitor; readonly url: string }
+  /** Its token goes into a cookie and out of the URL. */
+  | { readonly kind: 'clean'; readonly token: string; readonly url: string; readonly ageMs: number }
+  | { readonly kind: 'out'; readonly why: 'api_key' | 'token' | 'origin' };
+
+const PRIVATE: PortAccessView = { public: false, wake: false, generation: 0 };
+
+export const accessOf = (view: SessionView, port: number): PortAccessView =>
+  view.access.get(port) ?? PRIVATE;
+
+/** Looks at who may see a preview. Fails closed. */
+export class PreviewAccess {
+  constructor(
+    private readonly tokens: PreviewTokens,
+    private readonly scheme: 'http' | 'https',
+    private readonly now: () => number = Date.now,
+  ) {}
+
+  async admit(
+    request: IncomingMessage,
+    name: PreviewName,
+    view: SessionView | null,
+    isUpgrade: boolean,
+  ): Promise<Admission> {
+    const { token, clean } = tokenInUrl(request.url ?? '/');
+    if (carriesApiKey(request)) return { kind: 'out', why: 'api_key' };
+    if (!view || view.status === 'deleted') return { kind: 'out', why: 'token' };
+    const shown = valuesOf(request.rawHeaders, TOKEN_HEADER)[0] ?? token;
+    if (shown !== null) {
+      const visitor = await this.holder(shown, name, view);
+      if (!visitor) return { kind: 'out', why: 'token' };
+      const isRead = request.method === 'GET' || request.method === 'HEAD';
+      if (token === shown && isRead && !isUpgrade)
+        return { kind: 'clean', token, url: clean, ageMs: visitor.expiresAt - this.now() };
+      return { kind: 'in', visitor, url: clean };
+    }
+    for (const cookie of cookieTokens(request.rawHeaders, this.scheme)) {
+      const visitor = await this.holder(cookie, name, view);
+      if (!visitor) continue;
+      if (!isFromHere(request, name)) return { kind: 'out', why: 'origin' };
+      return { kind: 'in', visitor, url: clean };
+    }
+    if (accessOf(view, name.port).public)
+      return { kind: 'in', visitor: { kind: 'public' }, url: clean };
+    return { kind: 'out', why: 'token' };
+  }
+
+  /** Whether somebody who came in may still be there. */
+  isWelcome(visitor: Visitor, view: SessionView | null, port: number): boolean {
+    if (!view || view.status === 'deleted') return false;
+    const access = accessOf(view, port);
+    if (visitor.kind === 'public') return access.public;
+    return visitor.generation === access.generation && visitor.expiresAt > this.now();
+  }
+
+  private async holder(token: string, { sessionId, port }: PreviewName, view: SessionView) {
+    const { generation } = accessOf(view, port);
+    const expiresAt = await this.tokens.check(token, { sessionId, port, generation });
+    return expiresAt === null ? null : ({ kind: 'token', generation, expiresAt } as const);
+  }
+}
+
+/** An app must never see a key of the API: whoever sends one is told so instead. */
+function carriesApiKey(request: IncomingMessage): boolean {
+  const credentials = valuesOf(request.rawHeaders, 'authorization');
+  const others = [
+    ...valuesOf(request.rawHeaders, TOKEN_HEADER),
+    ...(request.url ?? '').split(/[?&]/).map((part) => part.slice(part.indexOf('=') + 1)),
+  ];
+  return [...credentials.flatMap((value) => value.split(/\s+/)), ...others].some(
+    (text) => parseToken(text) !== null,
+  );
+}
+
+/** A browser sends cookies also for what other sites make it do. */
+function isFromHere(request: IncomingMessage, { origin }: PreviewName): boolean {
+  const origins = valuesOf(request.rawHeaders, 'origin');
+  if (origins.some((each) => each !== origin)) return false;
+  const { 'sec-fetch-site': site, 'sec-fetch-mode': mode } = request.headers;
+  return site === undefined || site === 'same-origin' || site === 'none' || mode === 'navigate';
+}

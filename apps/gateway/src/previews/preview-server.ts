@@ -1,0 +1,228 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { StoreRefused, StoreUnavailable } from '@vmux/event-store';
+import { TunnelBroken, TunnelRefused, TunnelUnreachable } from '@vmux/tunnel';
+import type { Logger } from 'pino';
+import type { SessionReader } from '../application/session-reader';
+import { hasEnded, type SessionView } from '../application/session-view';
+import type { Place, SandboxStreams } from '../data-plane/sandbox-streams';
+import { ApiError } from '../http/api-error';
+import type { Metrics } from '../http/metrics';
+import type { OpenPreviews } from './open-previews';
+import { type Admission, accessOf, type PreviewAccess, type Visitor } from './preview-access';
+import { cookieNameOf, valuesOf } from './preview-headers';
+import type { PreviewName, PreviewNames } from './preview-names';
+import { NOTICES, waiting } from './preview-notices';
+import { EVENTS_PATH, type Notice, refuseSocket, showNotice, wantsHtml } from './preview-pages';
+import { BadAnswer, NoAnswer, type Passage, type PreviewProxy } from './preview-proxy';
+import { isPort, isReserved } from './reserved-ports';
+import type { WaitingEvents } from './waiting-events';
+
+export interface PreviewParts {
+  readonly names: PreviewNames;
+  readonly access: PreviewAccess;
+  readonly proxy: PreviewProxy;
+  readonly open: OpenPreviews;
+  readonly events: WaitingEvents;
+  readonly reader: Pick<SessionReader, 'read'>;
+  readonly streams: Pick<SandboxStreams, 'open' | 'awake'>;
+  readonly metrics: Metrics;
+  readonly logger: Logger;
+}
+
+/** Serves apps under their own names, on the listener of the API and before it. */
+export class PreviewServer {
+  constructor(private readonly parts: PreviewParts) {}
+
+  nameOf(request: IncomingMessage): PreviewName | null {
+    return this.parts.names.parse(request.headers.host);
+  }
+
+  async serve(request: IncomingMessage, response: ServerResponse, name: PreviewName) {
+    const begun = performance.now();
+    response.once('close', () => {
+      const { statusCode: status } = response;
+      const elapsed = performance.now() - begun;
+      this.parts.metrics.observe(request.method ?? '', 'preview', status, elapsed);
+    });
+    try {
+      await this.answer(request, response, name);
+    } catch (fault) {
+      showNotice(request, response, this.noticeFor(fault, name));
+    }
+  }
+
+  async serveUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer, name: PreviewName) {
+    try {
+      if (request.headers.upgrade?.toLowerCase() !== 'websocket')
+        return refuseSocket(socket, NOTICES.protocol);
+      const entered = await this.entered(request, name, true);
+      if (entered.kind !== 'in') return refuseSocket(socket, noticeOf(entered));
+      const { visitor, url, view } = entered;
+      const notice = notServed(view, name);
+      if (notice) return refuseSocket(socket, notice);
+      await this.during(name, visitor, async (signal) => {
+        const place = await this.placeOf(view, name, visitor, signal);
+        const passage = this.passage(request, name, url, place, signal);
+        await this.parts.proxy.upgrade(passage, socket, head, 'websocket');
+      });
+    } catch (fault) {
+      if (!socket.destroyed) refuseSocket(socket, this.noticeFor(fault, name));
+    }
+  }
+
+  private async answer(request: IncomingMessage, response: ServerResponse, name: PreviewName) {
+    const entered = await this.entered(request, name, false);
+    if (entered.kind === 'clean') return this.redirect(response, entered);
+    if (entered.kind === 'out') return showNotice(request, response, noticeOf(entered));
+    const { visitor, url, view } = entered;
+    if (url.startsWith('/.vmux/preview/')) return this.ours(request, response, name, entered);
+    const notice = notServed(view, name);
+    if (notice) return showNotice(request, response, notice);
+    if (view.status !== 'running' && wantsHtml(request)) {
+      this.wakeFor(view, name, visitor);
+      return showNotice(request, response, waiting(view, name, this.mayWake(view, name, visitor)));
+    }
+    await this.during(name, visitor, async (signal) => {
+      const place = await this.placeOf(view, name, visitor, signal);
+      await this.parts.proxy.pass(this.passage(request, name, url, place, signal), response);
+    });
+  }
+
+  private async entered(request: IncomingMessage, name: PreviewName, isUpgrade: boolean) {
+    if (!isWellFormed(request)) return { kind: 'out', why: 'malformed' } as const;
+    if (!isPort(name.port)) return { kind: 'out', why: 'port' } as const;
+    const view = await this.parts.reader.read(name.sessionId);
+    const admission = await this.parts.access.admit(request, name, view, isUpgrade);
+    if (admission.kind !== 'in' || !view) return admission as Exclude<Admission, { kind: 'in' }>;
+    return { ...admission, view };
+  }
+
+  private redirect(response: ServerResponse, { token, url, ageMs }: Admission & { kind: 'clean' }) {
+    const { scheme } = this.parts.names;
+    const cookie = [
+      `${cookieNameOf(scheme)}=${token}`,
+      ...['Path=/', `Max-Age=${Math.floor(ageMs / 1000)}`, 'HttpOnly', 'SameSite=Lax'],
+      ...(scheme === 'https' ? ['Secure'] : []),
+    ].join('; ');
+    const headers = { 'cache-control': 'no-store', 'referrer-policy': 'no-referrer' };
+    response.writeHead(303, { ...headers, location: url, 'set-cookie': cookie });
+    response.end();
+  }
+
+  private async ours(
+    request: IncomingMessage,
+    response: ServerResponse,
+    name: PreviewName,
+    { visitor, url }: { readonly visitor: Visitor; readonly url: string },
+  ): Promise<void> {
+    if (url !== EVENTS_PATH || request.method !== 'GET')
+      return showNotice(request, response, NOTICES.nothing);
+    await this.during(name, visitor, (signal) =>
+      this.parts.events.stream(response, name, visitor.kind === 'token', signal),
+    );
+  }
+
+  private async during(
+    { sessionId, port }: PreviewName,
+    visitor: Visitor,
+    work: (signal: AbortSignal) => Promise<void>,
+  ): Promise<void> {
+    const held = this.parts.open.enter(sessionId, port, visitor);
+    if (!held) throw new TooMany();
+    try {
+      await work(held.signal);
+    } finally {
+      held.leave();
+    }
+  }
+
+  /** The session's sandbox; one that rests is woken for those who may. */
+  private async placeOf(
+    view: SessionView,
+    name: PreviewName,
+    visitor: Visitor,
+    signal: AbortSignal,
+  ): Promise<Place> {
+    const { sandbox, status, id: sessionId } = view;
+    if (status === 'running' && sandbox) {
+      const { epoch, instance, runnerId } = sandbox;
+      return { sandbox: { sessionId, epoch, instance }, runnerId };
+    }
+    if (!this.mayWake(view, name, visitor)) throw new Waits(view, false);
+    return this.parts.streams.awake(visitorAs(view), sessionId, 'preview', signal);
+  }
+
+  private mayWake(view: SessionView, { port }: PreviewName, visitor: Visitor): boolean {
+    return visitor.kind === 'token' || view.status === 'starting' || accessOf(view, port).wake;
+  }
+
+  private wakeFor(view: SessionView, name: PreviewName, visitor: Visitor): void {
+    if (view.status === 'starting' || !this.mayWake(view, name, visitor)) return;
+    const { signal } = new AbortController();
+    this.parts.streams
+      .awake(visitorAs(view), view.id, 'preview', signal)
+      .catch((err) => this.parts.logger.info({ err, session: view.id }, 'a preview woke nothing'));
+  }
+
+  private passage(
+    request: IncomingMessage,
+    name: PreviewName,
+    url: string,
+    place: Place,
+    signal: AbortSignal,
+  ): Passage {
+    const { scheme } = this.parts.names;
+    const dial = () => this.parts.streams.open(place, { op: 'dial', port: name.port }, signal);
+    return { request, name, scheme, url, signal, dial };
+  }
+
+  private noticeFor(fault: unknown, name: PreviewName): Notice {
+    if (fault instanceof TooMany) return NOTICES.tooMany;
+    if (fault instanceof Waits) return waiting(fault.view, name, fault.wakes);
+    if (fault instanceof BadAnswer) return { ...NOTICES.badAnswer, text: fault.message };
+    if (fault instanceof NoAnswer) return { ...NOTICES.noAnswer, text: fault.message };
+    if (fault instanceof TunnelRefused && fault.code === 'port_refused')
+      return fault.facts.errno === 'ECONNRESET' ? NOTICES.badAnswer : waiting(null, name, true);
+    if (fault instanceof TunnelRefused || fault instanceof TunnelUnreachable)
+      return NOTICES.unreachable;
+    if (fault instanceof StoreUnavailable || fault instanceof StoreRefused)
+      return NOTICES.unreachable;
+    if (fault instanceof TunnelBroken) return NOTICES.broken;
+    if (fault instanceof ApiError) return { ...NOTICES.resting, text: fault.message };
+    this.parts.logger.error({ err: fault, session: name.sessionId }, 'a preview failed');
+    return NOTICES.internal;
+  }
+}
+
+class TooMany extends Error {}
+
+class Waits extends Error {
+  constructor(
+    readonly view: SessionView,
+    readonly wakes: boolean,
+  ) {
+    super('the session does not run');
+  }
+}
+
+/** One Host, and a path: anything else could mean one thing here and another to the app. */
+const isWellFormed = ({ rawHeaders, url = '' }: IncomingMessage): boolean =>
+  valuesOf(rawHeaders, 'host').length === 1 &&
+  (url.startsWith('/') || url === '*') &&
+  valuesOf(rawHeaders, 'transfer-encoding').every((value) => value.toLowerCase() === 'chunked');
+
+const noticeOf = (
+  entered: Exclude<Admission, { kind: 'in' }> | { kind: 'out'; why: 'port' | 'malformed' },
+): Notice => (entered.kind === 'out' ? NOTICES[entered.why] : NOTICES.token);
+
+function notServed(view: SessionView, { port }: PreviewName): Notice | null {
+  if (isReserved(view.provider, port)) return NOTICES.port;
+  if (hasEnded(view) || view.status === 'stopping') return NOTICES.ended;
+  return null;
+}
+
+/** Who wakes a session by looking at it acts for its owner. */
+const visitorAs = ({ owner }: SessionView) => ({
+  ...{ keyId: 'preview', owner, scopes: [], liveSessions: null },
+});
