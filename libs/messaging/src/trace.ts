@@ -1,18 +1,12 @@
-import { AsyncLocalStorage } from 'node:async_hooks';
-
-/** Travels with a request through every process it causes work in, and ends in event metadata. */
+/**
+ * Travels with a request through every process it causes work in, and ends in event metadata. Handed on
+ * as an argument: a context that follows promises by itself makes every promise dearer.
+ */
 export interface TraceContext {
   readonly requestId: string;
   /** W3C trace context. */
   readonly traceparent?: string;
 }
-
-const storage = new AsyncLocalStorage<TraceContext>();
-
-export const currentTrace = (): TraceContext | undefined => storage.getStore();
-
-export const withTrace = <T>(trace: TraceContext | undefined, work: () => T): T =>
-  trace ? storage.run(trace, work) : work();
 
 const requestIdForm = /^[\w.-]{1,128}$/;
 const traceparentForm = /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/;

@@ -3,8 +3,7 @@ import {
   BusTimeout,
   BusUnavailable,
   connectBus,
-  currentTrace,
-  withTrace,
+  type TraceContext,
 } from '@vmux/messaging';
 import { type Nats, releaseAll, startNats, until } from '@vmux/testing';
 
@@ -104,15 +103,14 @@ describe('the bus', () => {
 
   it('carries the trace of a request to its handler, and drops one that is malformed', async () => {
     const bus = await connect();
-    bus.serve('traced', {}, async () => text(JSON.stringify(currentTrace() ?? null)));
-    const ask = async () =>
-      JSON.parse(Buffer.from(await bus.request('traced', text(''), { timeoutMs })).toString());
+    bus.serve('traced', {}, async ({ trace }) => text(JSON.stringify(trace ?? null)));
+    const ask = async (trace: TraceContext) =>
+      JSON.parse(
+        Buffer.from(await bus.request('traced', text(''), { timeoutMs, trace })).toString(),
+      );
     const traceparent = `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01`;
-    expect(await withTrace({ requestId: 'r-1', traceparent }, ask)).toEqual({
-      requestId: 'r-1',
-      traceparent,
-    });
-    expect(await withTrace({ requestId: 'spaces are no id' }, ask)).toBeNull();
+    expect(await ask({ requestId: 'r-1', traceparent })).toEqual({ requestId: 'r-1', traceparent });
+    expect(await ask({ requestId: 'spaces are no id' })).toBeNull();
   });
 
   it('finishes what is under way before it closes', async () => {

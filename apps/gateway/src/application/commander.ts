@@ -15,7 +15,7 @@ import {
   sessionStream,
 } from '@vmux/events';
 import type { KeyStore } from '@vmux/key-store';
-import { type Bus, decodeJson, encodeJson, MalformedMessage, withTrace } from '@vmux/messaging';
+import { type Bus, decodeJson, encodeJson, MalformedMessage } from '@vmux/messaging';
 import { canonicalDigest, canonicalJson } from './canonical-json';
 import type { Caller } from './key-ring';
 import type { GuardedStore } from './store-guard';
@@ -104,11 +104,10 @@ export class Commander {
     this.store.expectUp();
     const { correlationId: requestId, traceparent } = command;
     const trace = traceparent ? { requestId, traceparent } : { requestId };
-    const reply = await withTrace(trace, () =>
-      this.bus.request(commandSubject(command.type), encodeJson(command), {
-        timeoutMs: this.timeoutMs,
-      }),
-    );
+    const reply = await this.bus.request(commandSubject(command.type), encodeJson(command), {
+      timeoutMs: this.timeoutMs,
+      trace,
+    });
     return accepted(replyFrom(decodeJson(reply)));
   }
 

@@ -34,7 +34,8 @@ export class ReportsController {
   report(@Payload() message: Incoming): Promise<ReportReply> {
     return this.answering.answer('report', message, async (data, subject) => {
       const { runnerId } = parseReportSubject(subject);
-      return this.reports.handle(parseReport(decodeJson(data), runnerId, Date.now()));
+      const report = parseReport(decodeJson(data), runnerId, Date.now());
+      return this.reports.handle(report, message.trace);
     });
   }
 

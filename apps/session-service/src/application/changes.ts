@@ -7,7 +7,7 @@ import {
   type SessionEvent,
   type SystemCommand,
 } from '@vmux/events';
-import { currentTrace } from '@vmux/messaging';
+import type { TraceContext } from '@vmux/messaging';
 import { wantedSandbox } from '../domain/consequences';
 import { decideCommand, decideReport } from '../domain/decide';
 import { foreseen } from '../domain/evolve';
@@ -54,7 +54,7 @@ export class Changes {
     return { ...changed, repeatedFrom };
   }
 
-  report(report: Report): Promise<Changed> {
+  report(report: Report, trace?: TraceContext): Promise<Changed> {
     const { sessionId, runnerId, type, epoch, instance } = report;
     return this.deciding.change({
       sessionId,
@@ -64,8 +64,8 @@ export class Changes {
         ),
       cause: {
         principal: `runner:${runnerId}`,
-        correlationId: currentTrace()?.requestId ?? `${type}.${sessionId}.${epoch}`,
-        traceparent: currentTrace()?.traceparent,
+        correlationId: trace?.requestId ?? `${type}.${sessionId}.${epoch}`,
+        traceparent: trace?.traceparent,
       },
       key: createHash('sha256')
         .update(JSON.stringify([runnerId, type, epoch, instance, report.data]))
