@@ -1,3 +1,7 @@
+import type { CommandHelp } from './help-entry';
+import { reachingHelp } from './help-reaching';
+import { serverHelp } from './help-server';
+
 /** Every command: how it is written, what it does, and what more there is to say. */
 export const commandHelp: Readonly<Record<string, CommandHelp>> = {
   run: {
@@ -21,6 +25,7 @@ export const commandHelp: Readonly<Record<string, CommandHelp>> = {
       --egress            let the session reach the network
       --setup WHAT        auto, none, or a line for the shell that is run before the command
   -i, --stdin             give the command our input, to its end
+  -t, --tty               give it this terminal; leave with Ctrl-P Ctrl-Q, come back with vmux attach --exec
       --rm                delete the session, logs included, when the command has ended
       --no-bundle         do not send the current directory
       --dry-run           say what would be run and sent, and do nothing
@@ -57,35 +62,27 @@ export const commandHelp: Readonly<Record<string, CommandHelp>> = {
   -e, --env NAME=value    set a variable; repeatable
   -w, --cwd DIRECTORY     where it runs
   -u, --user USER         as whom
+  -t, --tty               give it this terminal; leave with Ctrl-P Ctrl-Q, come back with vmux attach --exec
+      --create            make the session when there is none of that name
+      --shell NAME        keep directory, variables, functions and aliases for the next exec with that name
   -n, --no-stdin          give it no input; else it gets ours, to its end
       --timeout TIME      end it after 500ms, 30s, 5m, 1h
       --json              one line of JSON at the end instead of the output
 
   vmux exec @last -- ls -la
+  vmux exec @last --shell work -- 'cd /tmp && export A=1'
+  vmux exec @last --shell work -- 'echo $PWD $A'
   vmux exec build-9e55 --timeout 5m -- 'npm ci && npm test'
   tar c . | vmux exec @last -- tar x -C /tmp`,
   },
-  cp: {
-    usage: 'vmux cp [options] FILE SESSION:PATH   or   vmux cp [options] SESSION:PATH FILE',
-    summary: 'copy a file or a directory into or out of a session',
-    details: `
-  -u, --user USER         as which user of the sandbox
-      --max-size SIZE     how much may come out of the session at most, 10G without it
-      --json              what was copied, as one line of JSON
-
-  A PATH that is not absolute starts at the session's working directory. What is copied goes into a
-  directory that is there, or gets the name that is given. What comes out of a session is not trusted:
-  nothing is written through a link, no link leads out of the copy, setuid bits are dropped, and devices
-  and hard links are refused.
-
-  vmux cp data.csv @last:
-  vmux cp @last:/workspace/out ./out`,
-  },
+  ...reachingHelp,
   logs: {
     usage: 'vmux logs [options] SESSION',
     summary: 'output of a session, from any byte, also after its sandbox is gone',
     details: `
   -f, --follow            go on until the session (or the exec) has ended; survives restarts of the server
+  -n, --tail N            start with the last N lines
+      --since TIME        start with what was written in the last 5m, or since 2026-05-01T12:00:00Z
       --offset N          start at this byte
       --exec ID           only what this exec wrote
       --stream NAME       stdout, stderr or pty of the exec, without what else it wrote
@@ -229,32 +226,10 @@ export const commandHelp: Readonly<Record<string, CommandHelp>> = {
     summary: 'wait for a command (the newest) and end as it did',
     details: '',
   },
-  up: {
-    usage: 'vmux up [--json]',
-    summary: 'start the stack in the background, unless it runs',
-    details: `
-  The event store, NATS, the session service, the gateway and the local runner, on loopback. Data lies in
-  VMUX_DATA_DIR, else ~/.local/share/vmux. VMUX_PORT sets the port, 7878 without it.`,
-  },
-  down: {
-    usage: 'vmux down',
-    summary: 'stop the stack; sandboxes go on',
-    details: '',
-  },
-  status: {
-    usage: 'vmux status [--json]',
-    summary: 'whether a server runs, where, and what it offers',
-    details: '',
-  },
+  ...serverHelp,
   version: { usage: 'vmux version', summary: 'the version', details: '' },
   help: { usage: 'vmux help [command]', summary: 'this, or more about a command', details: '' },
 };
-
-export interface CommandHelp {
-  readonly usage: string;
-  readonly summary: string;
-  readonly details: string;
-}
 
 export function overview(): string {
   const lines = Object.entries(commandHelp).map(
@@ -266,12 +241,14 @@ ${lines.join('\n')}
 
   vmux run -- echo hello            a session, a command in it, its output here
   vmux run -d -- ./train.sh         the same in the background: prints the session's id
+  vmux run -p 8000 -- python3 -m http.server 8000     with a URL for its port
+  vmux attach @last                 its shell in this terminal
   vmux logs -f @last                its output, from the first byte, as it comes
   vmux exec @last -- ls -la         another command in the same session
   vmux history @last                everything that happened to it
 
-SESSION is an id, the beginning of one, or @last. The server is the one of VMUX_URL and VMUX_API_KEY, else
-the stack on this machine. run, exec and wait exit with the command's code: 128+n when signal n ended it,
+SESSION is an id, the beginning of one, or @last. The server is the one of VMUX_URL and VMUX_API_KEY, the
+one of vmux login, else the stack on this machine. run, exec and wait exit with the command's code: 128+n when signal n ended it,
 124 when its time was over, 125 when nobody can tell how it ended, 127 when it could not be started.
 Otherwise 1 says that vmux could not do it and 2 that the command line is wrong.`;
 }

@@ -2,35 +2,39 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Sandbox, Vmux, VmuxError } from '@vmux/sdk';
 import { Failure } from './failure';
+import { savedLogin } from './login-file';
 import { dataPathOf } from './stack/data-directory';
 import { runningStack, type StackRecord } from './stack/stack-record';
 
 /** The gateway that commands talk to. */
 export interface Server {
   readonly vmux: Vmux;
+  /** Whether it is the stack on this machine. */
+  readonly isEmbedded: boolean;
 }
 
 const noServer = () =>
   new Failure(
     'no vmux server runs here',
-    'start it with: vmux up (or set VMUX_URL and VMUX_API_KEY for one elsewhere)',
+    'start it with: vmux up (for one elsewhere: vmux login URL)',
   );
 
-/** The one that the environment names, else the embedded stack; `start` makes one when there is none. */
+/** The one that the environment names, the one logged in to, else the embedded stack; `start` makes one when there is none. */
 export async function findServer(start?: () => Promise<StackRecord>): Promise<Server> {
   const { VMUX_URL: url, VMUX_API_KEY: apiKey } = process.env;
-  if (url) {
-    if (!apiKey) throw new Failure('VMUX_URL is set without a key', 'set VMUX_API_KEY too');
-    const vmux = new Vmux({ url, apiKey });
-    if (!(await vmux.isUp()))
-      throw new Failure(`no server answers at ${url}`, 'check VMUX_URL, and that it runs');
-    return { vmux };
+  if (url && !apiKey) throw new Failure('VMUX_URL is set without a key', 'set VMUX_API_KEY too');
+  const elsewhere = url && apiKey ? { url, apiKey } : savedLogin();
+  if (elsewhere) {
+    const vmux = new Vmux(elsewhere);
+    if (await vmux.isUp()) return { vmux, isEmbedded: false };
+    const fix = url ? 'check VMUX_URL, and that it runs' : 'check that it runs, or: vmux logout';
+    throw new Failure(`no server answers at ${elsewhere.url}`, fix);
   }
   const directory = dataPathOf(process.env);
   let stack = runningStack(directory);
   if (!stack?.url && start) stack = await start();
   if (!stack?.url) throw noServer();
-  return { vmux: new Vmux({ url: stack.url, apiKey: localKey(directory) }) };
+  return { vmux: new Vmux({ url: stack.url, apiKey: localKey(directory) }), isEmbedded: true };
 }
 
 function localKey(directory: string): string {
@@ -57,6 +61,12 @@ export function rememberLast(id: string): void {
   }
 }
 
+export class NoSuchSession extends Failure {
+  constructor(name: string) {
+    super(`there is no session "${name}"`, 'see: vmux ps -a');
+  }
+}
+
 /** The session that is meant: by its id, the beginning of its id that no other has, or @last. */
 export async function findSession({ vmux }: Server, text: string): Promise<Sandbox> {
   if (text === '@last') return Sandbox.connect(await lastId(vmux), { vmux });
@@ -70,7 +80,7 @@ export async function findSession({ vmux }: Server, text: string): Promise<Sandb
   const found: string[] = [];
   for await (const { id } of Sandbox.list({ vmux })) if (id.startsWith(text)) found.push(id);
   const [only] = found;
-  if (only === undefined) throw new Failure(`there is no session "${text}"`, 'see: vmux ps -a');
+  if (only === undefined) throw new NoSuchSession(text);
   if (found.length > 1)
     throw new Failure(
       `"${text}" may be any of ${found.slice(0, 5).join(', ')}${found.length > 5 ? ', …' : ''}`,

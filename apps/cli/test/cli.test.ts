@@ -13,6 +13,9 @@ import {
 } from '../../../test/support/stack';
 import { cli, startCli } from './cli';
 
+// Each command line is a process of its own: on a busy machine that takes a while.
+jest.setTimeout(60_000);
+
 let stack: Stack;
 let runner: FakeRunner;
 let gateway: Gateway;
@@ -73,6 +76,12 @@ describe('the command line', () => {
     const cases: [string[], string][] = [
       [['run'], 'no command to run'],
       [['run', 'echo', '--', 'x'], 'does not take "echo"'],
+      [['run', 'echo'], 'put it after --: vmux run -- echo'],
+      [['run', '-p', '70000', '--', 'x'], 'a port from 1 to 65535'],
+      [['run', '--memory', 'much', '--', 'x'], '--memory takes a size'],
+      [['forward', 'x', '0'], 'a port is a number from 1 to 65535'],
+      [['attach', 'x'], 'needs a terminal'],
+      [['exec', '-t', 'x', '--', 'y'], '-t needs a terminal'],
       [['exec', '--', 'x'], 'takes one session'],
       [['logs', 'x', '--stream', 'stdout'], '--stream needs --exec'],
       [['run', '--timeout', 'soon', '--', 'x'], '--timeout takes a time'],
@@ -145,13 +154,17 @@ describe('vmux run and exec', () => {
     expect(stderr).toContain('nobody can tell how it ended (sandbox lost)');
   });
 
-  it('end the command when they are told to end and no terminal is there', async () => {
+  it('hand INT on to the command when no terminal is there, and end it when told again', async () => {
     runner.scripts.set('begun', async (exec) => {
       await exec.write('stdout', 'begun');
       await until(() => exec.hasEnded, { timeoutMs: 20_000 });
     });
     const running = startCli(['run', '--', 'begun'], env);
     await until(() => running.stdout() === 'begun');
+    running.child.kill('SIGINT');
+    await until(() =>
+      runner.orders.some(({ type, data }) => type === 'SignalExec' && data.signal === 'SIGINT'),
+    );
     running.child.kill('SIGINT');
     expect((await running.ended).code).toBe(128 + 15);
   });

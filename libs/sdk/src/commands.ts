@@ -1,7 +1,8 @@
 import { historyEvents } from './history';
 import { Input } from './input';
-import { type LogItem, type LogOptions, logItems } from './logs';
-import type { CommandExit, CommandInfo } from './types';
+import { type LogItem, type LogOptions, logItems, logSize } from './logs';
+import { type AttachOptions, Terminal } from './terminal';
+import type { CommandExit, CommandInfo, Stream } from './types';
 import type { ByteSource, CallOptions, ChangeOptions, Vmux } from './vmux';
 
 export interface StartOptions extends ChangeOptions {
@@ -100,6 +101,18 @@ export class Commands {
     }
   }
 
+  /** The session's shell, on a terminal: the one that runs, or a new one. Everybody gets the same. */
+  async shell({
+    cols = 80,
+    rows = 24,
+    ...options
+  }: ChangeOptions & { readonly cols?: number; readonly rows?: number } = {}): Promise<Command> {
+    const path = `/v1/sessions/${encodeURIComponent(this.sessionId)}/shell`;
+    const request = { ...options, body: { cols, rows } };
+    const { id } = await this.vmux.call<CommandInfo>('POST', path, request);
+    return new Command(this.vmux, this.sessionId, id);
+  }
+
   /** A command by its id, also one that has ended. Asks nobody: a wrong id is noticed at the first call. */
   get(id: string): Command {
     return new Command(this.vmux, this.sessionId, id);
@@ -131,6 +144,11 @@ export class Command {
     return new Input(this.vmux, this.path);
   }
 
+  /** Attaches to its terminal. */
+  attach(options: AttachOptions = {}): Terminal {
+    return new Terminal(this.vmux, `${this.path}/attach`, options);
+  }
+
   /** Sets the size of its terminal. */
   async resize(cols: number, rows: number, { signal }: CallOptions = {}): Promise<void> {
     await this.vmux.call('POST', `${this.path}/resize`, { body: { cols, rows }, signal });
@@ -139,6 +157,11 @@ export class Command {
   /** Its output, from any offset, while it runs and afterwards. */
   logs(options: Omit<LogOptions, 'command'> = {}): AsyncGenerator<LogItem> {
     return logItems(this.vmux, this.sessionId, { ...options, command: this.id });
+  }
+
+  /** How much of one of its streams there is so far. */
+  logSize(stream: Stream, { signal }: CallOptions = {}): Promise<number> {
+    return logSize(this.vmux, this.sessionId, { command: this.id, stream, signal });
   }
 
   /** Waits until it has ended, with all that it wrote since it began. */
@@ -150,10 +173,8 @@ export class Command {
     const stderr = new Kept(maxOutputBytes);
     let isWhole = true;
     for await (const item of this.logs({ follow: true, signal })) {
-      if (item.kind === 'gap') {
-        isWhole = false;
-        continue;
-      }
+      if (item.kind === 'gap') isWhole = false;
+      if (item.kind !== 'bytes') continue;
       const isError = item.stream === 'stderr';
       (isError ? stderr : stdout).add(item.bytes);
       await (isError ? onStderr : onStdout)?.(item.bytes);

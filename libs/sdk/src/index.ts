@@ -10,6 +10,7 @@ export { type FileOptions, Files, type ReadOptions, type WriteOptions } from './
 export type { HistoryOptions } from './history';
 export { Input } from './input';
 export type { LogItem, LogOptions } from './logs';
+export { Ports } from './ports';
 export {
   type CreateOptions,
   type ListOptions,
@@ -17,6 +18,7 @@ export {
   type StopOptions,
   type Through,
 } from './sandbox';
+export { type AttachOptions, Terminal, type TerminalItem } from './terminal';
 export {
   type CheckpointInfo,
   type ForkOptions,
@@ -32,6 +34,8 @@ export type {
   CommandInfo,
   FileInfo,
   HistoryEvent,
+  PortInfo,
+  PreviewToken,
   SessionInfo,
   SessionStatus,
   SessionSummary,

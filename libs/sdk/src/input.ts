@@ -14,7 +14,7 @@ const isPassing = (fault: unknown): fault is VmuxError =>
 let lastWriter = 0;
 
 /** Writers grow with time, in microseconds. */
-function nextWriter(): number {
+export function nextWriter(): number {
   lastWriter = Math.max(lastWriter + 1, Date.now() * 1000 + Math.floor(Math.random() * 1000));
   return lastWriter;
 }

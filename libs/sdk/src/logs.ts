@@ -13,9 +13,11 @@ export interface LogOptions extends CallOptions {
   readonly command?: string;
   /** Only this stream of the command. */
   readonly stream?: Stream;
+  /** The sizes that its terminal was given, too. */
+  readonly resizes?: boolean;
 }
 
-/** Bytes as they were written, or the place where bytes no longer exist. */
+/** Bytes as they were written, the place where bytes no longer exist, or a terminal's new size. */
 export type LogItem =
   | {
       readonly kind: 'bytes';
@@ -33,6 +35,13 @@ export type LogItem =
       readonly from: number;
       readonly to: number;
       readonly reason: string;
+    }
+  | {
+      readonly kind: 'resize';
+      readonly command: string;
+      readonly offset: number;
+      readonly cols: number;
+      readonly rows: number;
     };
 
 /**
@@ -42,7 +51,7 @@ export type LogItem =
 export async function* logItems(
   vmux: Vmux,
   sessionId: string,
-  { offset = 0, follow = false, command, stream, signal }: LogOptions = {},
+  { offset = 0, follow = false, command, stream, resizes = false, signal }: LogOptions = {},
 ): AsyncGenerator<LogItem> {
   const query = { offset, follow, exec: command, stream };
   const path = `/v1/sessions/${encodeURIComponent(sessionId)}/logs`;
@@ -53,6 +62,8 @@ export async function* logItems(
       if (item.to <= next) continue;
       next = item.to;
       yield item;
+    } else if (item?.kind === 'resize') {
+      if (resizes) yield item;
     } else if (item) {
       const known = Math.max(0, next - item.offset);
       if (known >= item.bytes.length) continue;
@@ -64,11 +75,37 @@ export async function* logItems(
   }
 }
 
-/** Null for what is neither bytes nor a gap, such as a terminal's new size. */
+/**
+ * How much there is so far: of one stream of a command when both are named, else of the merged output.
+ * Asked for without reading it.
+ */
+export async function logSize(
+  vmux: Vmux,
+  sessionId: string,
+  { command, stream, signal }: Pick<LogOptions, 'command' | 'stream' | 'signal'> = {},
+): Promise<number> {
+  const path = `/v1/sessions/${encodeURIComponent(sessionId)}/logs`;
+  const query = { offset: Number.MAX_SAFE_INTEGER, exec: command, stream };
+  try {
+    await vmux.call('GET', path, { query, signal });
+  } catch (fault) {
+    const size = fault instanceof VmuxError ? fault.details.size : undefined;
+    if (typeof size === 'number') return size;
+    throw fault;
+  }
+  return Number.MAX_SAFE_INTEGER;
+}
+
+/** Null for what this client does not know. */
 function itemOf({ event, data }: SseMessage): LogItem | null {
-  if (event !== 'message' && event !== 'gap') return null;
+  if (event !== 'message' && event !== 'gap' && event !== 'resize') return null;
   const fields = data as Record<string, unknown>;
-  const { exec, stream, offset, at, b64, from, to, reason } = fields;
+  const { exec, stream, offset, at, b64, from, to, reason, cols, rows } = fields;
+  if (event === 'resize')
+    return {
+      ...{ kind: 'resize', command: String(exec), offset: Number(offset) },
+      ...{ cols: Number(cols), rows: Number(rows) },
+    };
   if (event === 'gap' && typeof from === 'number' && typeof to === 'number')
     return {
       kind: 'gap',

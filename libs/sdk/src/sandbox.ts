@@ -1,7 +1,8 @@
 import { Commands } from './commands';
 import { Files } from './files';
 import { type HistoryOptions, historyEvents } from './history';
-import { type LogItem, type LogOptions, logItems } from './logs';
+import { type LogItem, type LogOptions, logItems, logSize } from './logs';
+import { Ports } from './ports';
 import { SessionTime } from './time';
 import type { HistoryEvent, SessionInfo, SessionStatus, SessionSummary } from './types';
 import { type CallOptions, type ChangeOptions, Vmux } from './vmux';
@@ -59,6 +60,7 @@ export interface StopOptions extends ChangeOptions {
 export class Sandbox {
   readonly commands: Commands;
   readonly files: Files;
+  readonly ports: Ports;
   /** Checkpoints, forks, moves and rest. */
   readonly time: SessionTime;
 
@@ -67,6 +69,7 @@ export class Sandbox {
     readonly id: string,
   ) {
     this.commands = new Commands(vmux, id);
+    this.ports = new Ports(vmux, id);
     this.time = new SessionTime(vmux, id);
     let found: Promise<string> | undefined;
     this.files = new Files(vmux, id, () => {
@@ -129,9 +132,19 @@ export class Sandbox {
     return logItems(this.vmux, this.id, options);
   }
 
+  /** How much merged output there is so far. */
+  logSize({ signal }: CallOptions = {}): Promise<number> {
+    return logSize(this.vmux, this.id, { signal });
+  }
+
   /** Everything that happened to it, from any revision. */
   history(options: HistoryOptions = {}): AsyncGenerator<HistoryEvent> {
     return historyEvents(this.vmux, this.id, options);
+  }
+
+  /** The name under which a port is reached from outside, such as `8000-web-1a2b.localhost:7878`. */
+  async getHost(port: number, options: CallOptions = {}): Promise<string> {
+    return new URL((await this.ports.token(port, options)).url).host;
   }
 
   /** Ends its sandbox. Answered once that is recorded; `untilEnded` waits. */

@@ -117,3 +117,29 @@ export interface FileInfo {
   readonly modifiedAt: string;
   readonly linkTarget: string | null;
 }
+
+/** A port of a session. */
+export interface PortInfo {
+  readonly port: number;
+  /** Whether anything listens on it. */
+  readonly open: boolean;
+  readonly address: string | null;
+  /** Whether everyone who has the URL may look. */
+  readonly public: boolean;
+  readonly wake: boolean;
+  /** Whether the provider keeps it for itself. */
+  readonly reserved: boolean;
+  /** Null where the gateway has no previews. */
+  readonly url: string | null;
+  readonly openedAt: string | null;
+}
+
+/** What lets somebody look at a private port. */
+export interface PreviewToken {
+  readonly port: number;
+  readonly token: string;
+  readonly url: string;
+  /** The URL with the token in it: answered once with a cookie and the clean URL. */
+  readonly tokenUrl: string;
+  readonly expiresAt: string;
+}

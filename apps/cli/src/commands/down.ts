@@ -1,4 +1,5 @@
 import { noNames, parsed } from '../arguments';
+import { endForwards } from '../background-forwards';
 import { dataPathOf } from '../stack/data-directory';
 import { endProcess } from '../stack/process-identity';
 import { runningStack } from '../stack/stack-record';
@@ -10,6 +11,7 @@ const graceMs = 60_000;
 export async function down(args: readonly string[]): Promise<number> {
   noNames(parsed('down', args, {}), 'down');
   const stack = runningStack(dataPathOf(process.env));
+  await endForwards();
   if (!stack) {
     await print('no stack runs here');
     return 0;

@@ -5,8 +5,8 @@ import { ownInput } from '../terminal/input';
 import { say, write } from '../terminal/output';
 
 export interface FollowOptions {
-  /** What INT and TERM do: leave the command running, or end it. */
-  readonly onInterrupt: 'detach' | 'cancel';
+  /** What INT and TERM do: make us leave while the command goes on, or reach the command. */
+  readonly onInterrupt: 'detach' | 'forward';
   /** Whether output goes to our own stdout and stderr as it comes. */
   readonly streams: boolean;
   /** Whether our own stdin is its input, to the end. */
@@ -19,12 +19,7 @@ export async function follow(
   { onInterrupt, streams, input = false }: FollowOptions,
 ): Promise<CommandResult | null> {
   const leave = new AbortController();
-  let interrupts = 0;
-  const interrupted = () => {
-    interrupts += 1;
-    if (onInterrupt === 'detach' || interrupts > 1) leave.abort();
-    else command.cancel().catch((fault: Error) => say(`it could not be ended: ${fault.message}`));
-  };
+  const interrupted = onInterrupt === 'detach' ? () => leave.abort() : forwarding(command, leave);
   process.on('SIGINT', interrupted);
   process.on('SIGTERM', interrupted);
   const over = new AbortController();
@@ -54,6 +49,20 @@ export async function follow(
     process.off('SIGINT', interrupted);
     process.off('SIGTERM', interrupted);
   }
+}
+
+/** The signal itself first; then an end that cannot be ignored; then we leave. */
+function forwarding(command: Command, leave: AbortController): (signal: NodeJS.Signals) => void {
+  let told = 0;
+  const failed = (fault: Error) => say(`it could not be told: ${fault.message}`);
+  return (signal) => {
+    told += 1;
+    if (told === 1)
+      // One that has not started cannot be sent a signal, but it need not start.
+      command.signal(signal).catch(() => command.cancel().catch(failed));
+    else if (told === 2) command.cancel().catch(failed);
+    else leave.abort();
+  };
 }
 
 export interface Ending {

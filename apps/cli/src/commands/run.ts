@@ -1,10 +1,13 @@
 import { type CreateOptions, Sandbox, type Vmux, VmuxError } from '@vmux/sdk';
 import { parsed } from '../arguments';
+import { forwardInBackground } from '../background-forwards';
 import { type Bundle, bundleOf } from '../bundle/bundle';
 import { exitCodes, Failure, UsageError } from '../failure';
 import { findServer, rememberLast } from '../server';
 import { jsonText, visible } from '../terminal/escape';
 import { print, say, whisper } from '../terminal/output';
+import { needTerminal, ownSize } from './attached';
+import { onTerminal } from './exec';
 import { exitCodeOf, follow, isInteractive } from './follow';
 import { type RunPlan, runOptions, runPlan } from './run-plan';
 import { bringUp } from './up';
@@ -16,6 +19,9 @@ export async function run(args: readonly string[]): Promise<number> {
   const isJson = given.has('json');
   const removes = given.has('rm');
   if (isDetached && removes) throw new UsageError('-d and --rm exclude each other');
+  if (given.has('tty') && (isDetached || isJson))
+    throw new UsageError(`-t and ${isDetached ? '-d' : '--json'} exclude each other`);
+  if (given.has('tty')) needTerminal('-t');
   const plan = await runPlan(given);
   const bundle = given.has('no-bundle') ? null : await bundleOf(process.cwd());
   if (given.has('dry-run')) return showPlan(plan, bundle, isJson);
@@ -23,35 +29,75 @@ export async function run(args: readonly string[]): Promise<number> {
   const sandbox = await created(vmux, plan, bundle);
   rememberLast(sandbox.id);
   await setUp(sandbox, plan);
-  const takesInput = given.has('stdin') && !isDetached;
+  const previews = await previewsOf(sandbox, plan);
+  const isTerminal = given.has('tty');
+  const takesInput = given.has('stdin') && !isDetached && !isTerminal;
   const { command, timeoutMs } = plan;
-  const started = await sandbox.commands.start(command, { timeoutMs, takesInput });
+  const started = await sandbox.commands.start(command, {
+    ...{ timeoutMs, takesInput },
+    ...(isTerminal ? { pty: ownSize() } : {}),
+  });
+  const ids = { session: sandbox.id, exec: started.id };
   if (isDetached) {
-    const ids = { session: sandbox.id, exec: started.id };
-    await print(isJson ? jsonText(ids) : sandbox.id);
+    if (isJson) await print(jsonText({ ...ids, ...(await reachable(sandbox, previews)) }));
+    else await print(sandbox.id);
+    if (!isJson) await sayPreviews(previews);
     return 0;
   }
   await whisper(`session ${sandbox.id}`);
-  const onInterrupt = isInteractive() && !removes ? 'detach' : 'cancel';
+  if (!isJson) await sayPreviews(previews);
+  if (isTerminal) return ended(await onTerminal(started, sandbox.id), sandbox, removes);
+  const onInterrupt = isInteractive() && !removes ? 'detach' : 'forward';
   const result = await follow(started, { onInterrupt, streams: !isJson, input: takesInput });
-  if (removes) await sandbox.delete({ force: true });
   if (!result) {
-    if (onInterrupt === 'cancel') return exitCodes.interrupted;
+    if (onInterrupt === 'forward') return ended(exitCodes.interrupted, sandbox, removes);
     await say(
       `detached; it goes on. Come back: vmux logs -f ${sandbox.id}; end it: vmux stop ${sandbox.id}`,
     );
     return 0;
   }
   if (isJson) {
-    const { id: exec, ...rest } = result;
-    await print(jsonText({ session: sandbox.id, exec, ...rest }));
+    const { id: _, ...rest } = result;
+    const [url = null] = previews.map((each) => each.url);
+    await print(jsonText({ ...ids, ...rest, ...(url ? { url, localUrl: null } : {}) }));
   }
-  const code = await exitCodeOf(result);
-  if (!removes)
+  return ended(await exitCodeOf(result), sandbox, removes);
+}
+
+async function ended(code: number, sandbox: Sandbox, removes: boolean): Promise<number> {
+  if (removes) await sandbox.delete({ force: true });
+  else
     await whisper(
       `session ${sandbox.id} stays: vmux exec ${sandbox.id} -- …, vmux stop ${sandbox.id}`,
     );
   return code;
+}
+
+interface Preview {
+  readonly port: number;
+  /** With a token: whoever has it may look. Null where there are no previews. */
+  readonly url: string | null;
+}
+
+async function previewsOf(sandbox: Sandbox, { ports }: RunPlan): Promise<readonly Preview[]> {
+  return Promise.all(
+    ports.map(async (port) => ({ port, url: (await sandbox.ports.token(port)).tokenUrl })),
+  );
+}
+
+async function sayPreviews(previews: readonly Preview[]): Promise<void> {
+  for (const { port, url } of previews) await say(`port ${port}: ${url}`);
+}
+
+/** The first port's URLs by themselves too: most commands serve one. */
+async function reachable(sandbox: Sandbox, previews: readonly Preview[]) {
+  const ports = await Promise.all(
+    previews.map(async ({ port, url }) => ({
+      ...{ port, url, localUrl: await forwardInBackground(sandbox.id, port) },
+    })),
+  );
+  const [first] = ports;
+  return first ? { url: first.url, localUrl: first.localUrl, ports } : {};
 }
 
 /** What was sent before is not sent again: its digest names it. */
@@ -79,7 +125,7 @@ async function setUp(sandbox: Sandbox, { setupLine }: RunPlan): Promise<void> {
   if (setupLine === null) return;
   await whisper(`set-up: ${visible(setupLine)}`);
   const started = await sandbox.commands.start(setupLine, { purpose: 'setup' });
-  const result = await follow(started, { onInterrupt: 'cancel', streams: true });
+  const result = await follow(started, { onInterrupt: 'forward', streams: true });
   if (result?.exit.kind === 'exited' && result.exit.code === 0) return;
   throw new Failure(
     `the set-up did not succeed: ${visible(setupLine)}`,

@@ -3,7 +3,7 @@ import { closeSync, openSync, readFileSync, renameSync, statSync } from 'node:fs
 import { join, resolve } from 'node:path';
 import { noNames, parsed } from '../arguments';
 import { Failure } from '../failure';
-import { DataDirectory } from '../stack/data-directory';
+import { DataDirectory, dataPathOf } from '../stack/data-directory';
 import { runningStack, type StackRecord } from '../stack/stack-record';
 import { jsonText } from '../terminal/escape';
 import { print, say } from '../terminal/output';
@@ -15,22 +15,30 @@ const shownLines = 8;
 
 /** Starts the embedded stack in the background, unless it runs. */
 export async function up(args: readonly string[]): Promise<number> {
-  const given = parsed('up', args, { json: { type: 'boolean' } });
+  const given = parsed('up', args, {
+    json: { type: 'boolean' },
+    with: { type: 'string', multiple: true },
+  });
   noNames(given, 'up');
-  const { url, pid } = await bringUp();
+  const extras = given.texts('with');
+  if (extras.length > 0 && runningStack(dataPathOf(process.env)))
+    throw new Failure('the stack runs already: nothing can be added to it', 'vmux down first');
+  const { url, pid } = await bringUp(extras);
   const data = DataDirectory.ofUser(process.env).path;
   if (given.has('json')) await print(jsonText({ running: true, url, pid, data }));
   else await print(`vmux serves at ${url} (process ${pid}, data in ${data})`);
   return 0;
 }
 
-/** The stack that serves: the one that runs, or a new one. */
-export async function bringUp(): Promise<StackRecord & { readonly url: string }> {
+/** The stack that serves: the one that runs, or a new one with these emulated providers. */
+export async function bringUp(
+  extras: readonly string[] = [],
+): Promise<StackRecord & { readonly url: string }> {
   const data = DataDirectory.ofUser(process.env);
   const logFile = join(data.path, 'stack.log');
   const begun = runningStack(data.path);
   if (!begun) await say(`starting the stack in the background (log: ${logFile})`);
-  const child = begun ? null : launch(data, logFile);
+  const child = begun ? null : launch(data, logFile, extras);
   const deadline = Date.now() + readyWithinMs;
   for (;;) {
     const stack = runningStack(data.path);
@@ -45,14 +53,22 @@ export async function bringUp(): Promise<StackRecord & { readonly url: string }>
   }
 }
 
-function launch(data: DataDirectory, logFile: string): { hasEnded(): boolean } {
+function launch(
+  data: DataDirectory,
+  logFile: string,
+  extras: readonly string[],
+): { hasEnded(): boolean } {
   keepLogSmall(logFile);
   const log = openSync(logFile, 'a', 0o600);
   try {
     const program = resolve(__dirname, '../stack/main.js');
     const child = spawn(process.execPath, [program], {
       cwd: data.path,
-      env: { ...process.env, VMUX_DATA_DIR: data.path },
+      env: {
+        ...process.env,
+        VMUX_DATA_DIR: data.path,
+        ...(extras.length > 0 ? { VMUX_WITH: extras.join(',') } : {}),
+      },
       stdio: ['ignore', log, log],
       // A session of its own: it outlives this terminal, and Ctrl-C here does not reach it.
       detached: true,

@@ -35,6 +35,7 @@ async function main(): Promise<void> {
       data,
       port: await portToServe(),
       dist: resolve(__dirname, '../../../..'),
+      extras: process.env.VMUX_WITH,
       log: (part, line) => process.stderr.write(`${part}: ${line}\n`),
       onPart: (name, pid) => claim.hasPart(name, pid),
     });

@@ -2,7 +2,9 @@ import { createServer } from 'node:net';
 import { join, resolve } from 'node:path';
 import { type Role, renderServerConfig, userOf } from '@vmux/messaging';
 import type { DataDirectory } from './data-directory';
+import { extrasNamed } from './extras';
 import { type Part, type PartSettings, readyJson, startPart } from './part';
+import { programsIn } from './programs';
 
 export interface StackSettings {
   readonly data: DataDirectory;
@@ -10,6 +12,8 @@ export interface StackSettings {
   readonly port: number;
   /** Where the built programs are. */
   readonly dist: string;
+  /** Emulated providers to add, by name. */
+  readonly extras?: string;
   readonly log: (part: string, line: string) => void;
   /** Told of every process as soon as it exists. */
   readonly onPart?: (name: string, pid: number) => void;
@@ -25,7 +29,12 @@ export interface Stack {
 type Ready = Awaited<Part['ready']>;
 
 const runnerId = 'local';
-const roles: readonly Role[] = ['gateway', 'session-service', 'consumer', { runner: runnerId }];
+const usualRoles: readonly Role[] = [
+  'gateway',
+  'session-service',
+  'consumer',
+  { runner: runnerId },
+];
 /** The one user of this machine shares it with nobody: what runs is bounded by the runner. */
 const liveSessions = '200';
 const firstPauseMs = 200;
@@ -45,12 +54,14 @@ export async function startStack(settings: StackSettings): Promise<Stack> {
   };
   try {
     const { data } = settings;
+    const extras = extrasNamed(settings.extras ?? '');
+    const roles = [...usualRoles, ...extras.map(({ runnerId: runner }) => ({ runner }))];
     const service = (name: string) => ({
       command: process.execPath,
       args: [join(resolve(settings.dist), 'apps', name, 'src/main.js')],
       ready: readyJson,
     });
-    const nats = await natsPart(data);
+    const nats = await natsPart(data, roles);
     await start(nats.part);
     const store = await eventStorePart(data, service('event-store'));
     const { port, caFile, passwordFile } = await start(store);
@@ -83,6 +94,15 @@ export async function startStack(settings: StackSettings): Promise<Stack> {
           VMUX_RUNNER_DIR: data.directory('runner'),
         },
       }),
+      ...extras.map((extra) =>
+        extra.start({
+          data,
+          dist: resolve(settings.dist),
+          runnerEnv: as({ runner: extra.runnerId }),
+          freePort,
+          start,
+        }),
+      ),
     ]);
     const gatewayPort = settings.port === 0 ? await freePort() : settings.port;
     await start({
@@ -101,7 +121,10 @@ export async function startStack(settings: StackSettings): Promise<Stack> {
   }
 }
 
-async function natsPart(data: DataDirectory): Promise<{ part: PartSettings; url: string }> {
+async function natsPart(
+  data: DataDirectory,
+  roles: readonly Role[],
+): Promise<{ part: PartSettings; url: string }> {
   const port = await freePort();
   const users = roles.map((role) => ({ role, password: data.secret(`nats-${userOf(role)}`) }));
   const jetStreamDirectory = data.directory('nats');
@@ -114,7 +137,7 @@ async function natsPart(data: DataDirectory): Promise<{ part: PartSettings; url:
     command: 'nats-server',
     args: ['--config', config],
     // Servers of the system may lie outside the PATH of an ordinary user.
-    env: { PATH: `${process.env.PATH ?? ''}:/usr/sbin:/sbin` },
+    env: { PATH: `${process.env.PATH ?? ''}:/usr/sbin:/sbin:${programsIn(data.path)}` },
     ready: (line: string) => (line.includes('Server is ready') ? {} : undefined),
   };
   return { part, url: `nats://127.0.0.1:${port}` };

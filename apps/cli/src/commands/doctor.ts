@@ -1,0 +1,188 @@
+import { spawnSync } from 'node:child_process';
+import { lookup } from 'node:dns/promises';
+import { accessSync, constants, existsSync, mkdirSync, statfsSync } from 'node:fs';
+import { delimiter, join } from 'node:path';
+import { noNames, parsed } from '../arguments';
+import { exitCodes } from '../failure';
+import { savedLogin } from '../login-file';
+import { findServer } from '../server';
+import { dataPathOf } from '../stack/data-directory';
+import { programsIn } from '../stack/programs';
+import { runningStack } from '../stack/stack-record';
+import { jsonText, visible } from '../terminal/escape';
+import { print } from '../terminal/output';
+
+interface Finding {
+  readonly what: string;
+  /** `bad` when vmux cannot work so, `limited` when something of it cannot. */
+  readonly state: 'good' | 'limited' | 'bad';
+  readonly detail: string;
+  readonly fix?: string;
+}
+
+const minFreeBytes = 1024 ** 3;
+const marks = { good: 'ok  ', limited: 'note', bad: 'BAD ' } as const;
+
+/** What this machine has, what it lacks, and what to do about it. */
+export async function doctor(args: readonly string[]): Promise<number> {
+  const given = parsed('doctor', args, { json: { type: 'boolean' } });
+  noNames(given, 'doctor');
+  const findings = [
+    node(),
+    natsServer(),
+    ...program('openssl', 'openssl', 'bad'),
+    ...program('cc', 'gcc libc6-dev', existsSync(builtLauncher()) ? 'limited' : 'bad'),
+    data(),
+    namespaces(),
+    docker(),
+    await previewNames(),
+    ...(await server()),
+  ];
+  const isWell = findings.every(({ state }) => state !== 'bad');
+  if (given.has('json')) await print(jsonText({ well: isWell, findings }));
+  else
+    for (const { what, state, detail, fix } of findings)
+      await print(
+        `${marks[state]}  ${what}: ${visible(detail)}${fix ? `\n      do: ${visible(fix)}` : ''}`,
+      );
+  return isWell ? 0 : exitCodes.failed;
+}
+
+function node(): Finding {
+  const [major = 0, minor = 0] = process.versions.node.split('.').map(Number);
+  const isNew = major > 20 || (major === 20 && minor >= 19);
+  const detail = `${process.versions.node}${isNew ? '' : ', which is too old'}`;
+  return isNew
+    ? { what: 'Node.js', state: 'good', detail }
+    : { what: 'Node.js', state: 'bad', detail, fix: 'install Node.js 20.19 or newer' };
+}
+
+function natsServer(): Finding {
+  const found = pathOf('nats-server', programsIn(dataPathOf(process.env)));
+  if (found) return { what: 'nats-server', state: 'good', detail: found };
+  return {
+    ...{ what: 'nats-server', state: 'bad', detail: 'not found' },
+    fix: 'Debian, Ubuntu: run ./vmux run once, or sudo apt-get install nats-server; macOS: brew install nats-server',
+  };
+}
+
+function program(name: string, packages: string, otherwise: 'limited' | 'bad'): Finding[] {
+  const found = pathOf(name);
+  if (found) return [{ what: name, state: 'good', detail: found }];
+  const fix = `sudo apt-get install ${packages}`;
+  return [{ what: name, state: otherwise, detail: 'not found', fix }];
+}
+
+function data(): Finding {
+  const path = dataPathOf(process.env);
+  try {
+    mkdirSync(path, { recursive: true, mode: 0o700 });
+    accessSync(path, constants.W_OK);
+  } catch (fault) {
+    const fix = 'set VMUX_DATA_DIR to a directory that you may write';
+    return { what: 'data', state: 'bad', detail: (fault as Error).message, fix };
+  }
+  const { bavail, bsize } = statfsSync(path);
+  const free = bavail * bsize;
+  const detail = `${path}, ${(free / 1024 ** 3).toFixed(1)} GiB free`;
+  return free > minFreeBytes
+    ? { what: 'data', state: 'good', detail }
+    : { what: 'data', state: 'bad', detail, fix: 'make room, or set VMUX_DATA_DIR elsewhere' };
+}
+
+function namespaces(): Finding {
+  const what = 'sandboxes by namespaces (ns)';
+  if (process.platform !== 'linux')
+    return { what, state: 'limited', detail: 'need Linux', fix: 'use docker' };
+  if (process.getuid?.() === 0) return { what, state: 'good', detail: 'this is root on Linux' };
+  const tried = spawnSync('unshare', ['-U', '-r', '/bin/true'], { timeout: 10_000 });
+  return tried.status === 0
+    ? { what, state: 'limited', detail: 'not root, but user namespaces work here' }
+    : {
+        ...{ what, state: 'limited', detail: 'not root, and user namespaces are not allowed' },
+        fix: 'run as root, or allow them: sudo sysctl -w kernel.unprivileged_userns_clone=1',
+      };
+}
+
+function docker(): Finding {
+  const what = 'docker';
+  if (!pathOf('docker'))
+    return {
+      what,
+      state: 'limited',
+      detail: 'not installed',
+      fix: 'needed for --provider docker only',
+    };
+  const asked = spawnSync('docker', ['version', '--format', '{{.Server.Version}}'], {
+    timeout: 10_000,
+    encoding: 'utf8',
+  });
+  if (asked.status === 0) return { what, state: 'good', detail: `answers: ${asked.stdout.trim()}` };
+  const detail = asked.stderr.trim().split('\n', 1)[0] ?? 'does not answer';
+  return { what, state: 'limited', detail, fix: 'start the engine, or join its group' };
+}
+
+async function previewNames(): Promise<Finding> {
+  const what = 'preview names (*.localhost)';
+  try {
+    const { address } = await lookup('8000-web-1a2b.localhost');
+    return { what, state: 'good', detail: `resolve to ${address}` };
+  } catch {
+    return {
+      ...{ what, state: 'limited', detail: 'resolve in browsers and curl, but not by this system' },
+      fix: 'use the localUrl of vmux run --json, or vmux forward',
+    };
+  }
+}
+
+async function server(): Promise<Finding[]> {
+  const what = 'server';
+  const isElsewhere = Boolean(process.env.VMUX_URL) || savedLogin() !== null;
+  if (!isElsewhere && !runningStack(dataPathOf(process.env))?.url)
+    return [
+      { what, state: 'limited', detail: 'none runs here', fix: 'vmux up (run starts one too)' },
+    ];
+  try {
+    const { vmux } = await findServer();
+    const { runners } = await vmux.call<Runners>('GET', '/v1/runners');
+    const own: Finding = { what, state: 'good', detail: `answers at ${vmux.url}` };
+    return [own, ...runners.flatMap(providersOf)];
+  } catch (fault) {
+    const detail = (fault as Error).message;
+    return [{ what, state: 'bad', detail, fix: 'see its log: vmux status says where' }];
+  }
+}
+
+interface Runners {
+  readonly runners: readonly Runner[];
+}
+
+interface Runner {
+  readonly runnerId: string;
+  readonly alive: boolean;
+  readonly providers: readonly {
+    readonly provider: string;
+    readonly available: boolean;
+    readonly reason: string | null;
+  }[];
+}
+
+const providersOf = ({ runnerId, alive, providers }: Runner): Finding[] =>
+  providers.map(({ provider, available, reason }) => ({
+    what: `provider ${visible(provider)}`,
+    state: available && alive ? 'good' : 'limited',
+    detail: !alive
+      ? `runner ${runnerId} is not heard of`
+      : available
+        ? `available at runner ${runnerId}`
+        : (reason ?? 'not available'),
+  }));
+
+const builtLauncher = (): string => join(__dirname, '../../../../native/vmux-ns');
+
+function pathOf(name: string, ...more: readonly string[]): string | null {
+  const places = [...(process.env.PATH ?? '').split(delimiter), '/usr/sbin', '/sbin', ...more];
+  for (const place of places.filter(Boolean))
+    if (existsSync(join(place, name))) return join(place, name);
+  return null;
+}

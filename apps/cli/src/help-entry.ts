@@ -1,0 +1,5 @@
+export interface CommandHelp {
+  readonly usage: string;
+  readonly summary: string;
+  readonly details: string;
+}

@@ -1,0 +1,69 @@
+import { join } from 'node:path';
+import type { DataDirectory } from './data-directory';
+import { type PartSettings, readyJson } from './part';
+
+/** A provider that is emulated on this machine: `vmux up --with NAME`. */
+export interface Extra {
+  /** Of the runner that offers it. */
+  readonly runnerId: string;
+  start(stack: ExtraContext): Promise<void>;
+}
+
+export interface ExtraContext {
+  readonly data: DataDirectory;
+  /** Where the built programs are. */
+  readonly dist: string;
+  /** What the runner needs to take part in the stack. */
+  readonly runnerEnv: NodeJS.ProcessEnv;
+  /** Ports that stay the same when a part is started again. */
+  freePort(): Promise<number>;
+  start(part: PartSettings): Promise<Readonly<Record<string, unknown>>>;
+}
+
+const cloudflareLocal: Extra = {
+  runnerId: 'cloudflare',
+  start: async ({ data, dist, runnerEnv, freePort, start }) => {
+    const program = (path: string) => ({
+      command: process.execPath,
+      args: [join(dist, path)],
+      ready: readyJson,
+    });
+    const key = { CLOUDFLARE_WORKER_KEY_FILE: data.secretFile('cloudflare-worker') };
+    const emulator = {
+      VMUX_EMULATOR_DIR: data.directory('cloudflare'),
+      VMUX_EMULATOR_PORT: String(await freePort()),
+      ...key,
+    };
+    const { url } = await start({
+      name: 'cloudflare-emulator',
+      ...program('emulators/cloudflare/src/main.js'),
+      env: emulator,
+    });
+    await start({
+      name: 'runner-cloudflare',
+      ...program('apps/runner-cloudflare/src/main.js'),
+      env: {
+        ...runnerEnv,
+        VMUX_RUNNER_ID: 'cloudflare',
+        VMUX_RUNNER_DIR: data.directory('runner-cloudflare'),
+        CLOUDFLARE_WORKER_URL: String(url),
+        ...key,
+      },
+    });
+  },
+};
+
+const EXTRAS: Readonly<Record<string, Extra>> = { 'cloudflare-local': cloudflareLocal };
+
+/** By their names, which a comma separates. */
+export function extrasNamed(names: string): readonly Extra[] {
+  return names
+    .split(',')
+    .filter((name) => name !== '')
+    .map((name) => {
+      const extra = Object.hasOwn(EXTRAS, name) ? EXTRAS[name] : undefined;
+      if (!extra)
+        throw new Error(`nothing is called ${name}: try ${Object.keys(EXTRAS).join(', ')}`);
+      return extra;
+    });
+}
