@@ -50,3 +50,9 @@ export type { Bytes, FileCall, SupervisorFiles } from './supervisor-files';
 export type { ReadItem } from './supervisor-streams';
 export type { PortItem, WatchItem } from './supervisor-watch';
 export { type Runner, type RunnerSettings, startRunner } from './work/runner';
+export {
+  isLoopback,
+  type RunnerConfig,
+  runnerConfigFrom,
+  runnerProcess,
+} from './work/runner-process';

@@ -1,0 +1,300 @@
+import { createHash } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import type { Duplex } from 'node:stream';
+import {
+  type CallOptions,
+  type DriverCapabilities,
+  DriverRefused,
+  DriverUnavailable,
+  type NativeCheckpoint,
+  type Probe,
+  type SandboxDriver,
+  SandboxError,
+  SandboxGone,
+  type SandboxId,
+  type SandboxLimits,
+  type SandboxRecord,
+  type SandboxSpec,
+  SupervisorClient,
+} from '@vmux/runner-kit';
+import { gpuOf } from './gpus';
+import { ModalApi, type ModalSettings, TERMINATED } from './modal-api';
+import { messageOf } from './modal-faults';
+import { ModalPipe } from './modal-pipe';
+import { bootCommand, PIPE_COMMAND, UPLOAD_COMMAND } from './supervisor-boot';
+
+export interface ModalDriverSettings extends ModalSettings {
+  readonly runnerId: string;
+  readonly supervisorFile: string;
+  /** For sessions that name no image. */
+  readonly defaultImage: string;
+}
+
+/** Modal's longest; the session goes on in another sandbox before it is over. */
+const LIFETIME_MS = 24 * 3600 * 1000;
+const GREET_MS = 60_000;
+const GREET_PAUSE_MS = 100;
+const UPLOAD_PIECE_BYTES = 512 * 1024;
+
+const TAG = {
+  runner: 'vmux-runner',
+  session: 'vmux-session',
+  epoch: 'vmux-epoch',
+  instance: 'vmux-instance',
+  limits: 'vmux-limits',
+  destroyed: 'vmux-destroyed',
+} as const;
+
+/**
+ * Sandboxes on Modal, GPUs among them. The supervisor is the entry point, put into the sandbox as a file
+ * and reached over an exec's stdio. A sandbox is found by its name, which comes from the session's epoch
+ * and instance: a create whose answer was lost is found again instead of made twice.
+ */
+export class ModalDriver implements SandboxDriver {
+  readonly provider = 'modal';
+  private readonly api: ModalApi;
+  private readonly found = new Map<string, string>();
+  private supervisor: Promise<Buffer> | undefined;
+
+  constructor(private readonly settings: ModalDriverSettings) {
+    this.api = new ModalApi(settings);
+  }
+
+  async capabilities(): Promise<DriverCapabilities> {
+    const missing = {
+      suspend: 'Modal cannot stop a sandbox without ending it: it is checkpointed and released',
+      memorySnapshot: 'memory snapshots of Modal are experimental and not used',
+      diskLimit: 'Modal takes no disk limit for a sandbox',
+    };
+    if (!this.settings.tokenId || !this.settings.tokenSecret) {
+      const reason = 'no Modal token: set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET';
+      return { available: false, reason, offered: [], missing };
+    }
+    try {
+      await this.api.reach();
+    } catch (error) {
+      return { available: false, reason: messageOf(error), offered: [], missing };
+    }
+    const offered = ['gpu', 'checkpoint', 'fork', 'pty', 'previews', 'egress'] as const;
+    return { available: true, reason: null, offered: [...offered], missing };
+  }
+
+  create(spec: SandboxSpec, options: CallOptions = {}): Promise<void> {
+    return this.createFrom(spec, spec.image ?? this.settings.defaultImage, options);
+  }
+
+  restore(spec: SandboxSpec, from: NativeCheckpoint, options: CallOptions = {}): Promise<void> {
+    return this.createFrom(spec, from.ref, options);
+  }
+
+  private async createFrom(
+    spec: SandboxSpec,
+    image: string,
+    { signal }: CallOptions,
+  ): Promise<void> {
+    const { id, limits, egress } = spec;
+    checkId(id);
+    const gpu = spec.gpu ? gpuOf(spec.gpu) : undefined;
+    const name = nameOf(id);
+    if (await this.api.find(name)) throw new DriverRefused('exists', 'the sandbox exists already');
+    signal?.throwIfAborted();
+    const creating = this.api.create({
+      name,
+      image,
+      command: bootCommand(id, limits.pids),
+      cpus: limits.cpus,
+      memoryMiB: limits.memoryMiB,
+      gpu,
+      egress,
+      timeoutMs: LIFETIME_MS,
+      tags: this.tagsOf(id, limits),
+    });
+    try {
+      // A GPU may be queued for minutes, and the SDK cannot be told to stop waiting.
+      const sandboxId = await unlessAborted(creating, signal);
+      this.found.set(name, sandboxId);
+      await this.upload(sandboxId, signal);
+      await this.greet(id, signal);
+    } catch (error) {
+      if (!(error instanceof DriverRefused)) await this.abandon(name, creating);
+      throw error;
+    }
+  }
+
+  async adopt(id: SandboxId): Promise<SandboxRecord> {
+    const record = (await this.list()).find((one) => nameOf(one.id) === nameOf(id));
+    if (!record) throw new SandboxGone('Modal has no such sandbox');
+    if (record.probe.state === 'gone') throw new SandboxGone(record.probe.evidence);
+    return record;
+  }
+
+  async list(): Promise<readonly SandboxRecord[]> {
+    const listed = await this.api.list({ [TAG.runner]: this.settings.runnerId });
+    const records = await Promise.all(
+      listed.map(async ({ sandboxId, createdAtMs, tags }) => {
+        const ours = recordedIn(tags);
+        if (!ours || tags[TAG.destroyed]) return undefined;
+        const ending = await this.api.ending(sandboxId);
+        if (ending?.status === TERMINATED) return undefined;
+        return { ...ours, createdAtMs, probe: probeOf(ending) };
+      }),
+    );
+    return records.filter((record) => record !== undefined);
+  }
+
+  async probe(id: SandboxId): Promise<Probe> {
+    const sandboxId = await this.idOf(id);
+    if (!sandboxId) return { state: 'gone', evidence: 'Modal has no such sandbox' };
+    return probeOf(await this.api.ending(sandboxId));
+  }
+
+  async openPipe(id: SandboxId): Promise<Duplex> {
+    const sandboxId = await this.running(id);
+    try {
+      return new ModalPipe(await this.api.exec(sandboxId, PIPE_COMMAND));
+    } catch (error) {
+      await this.running(id);
+      throw error;
+    }
+  }
+
+  async suspend(): Promise<void> {
+    throw new DriverRefused('unsupported', 'a sandbox on Modal cannot be suspended');
+  }
+
+  async resume(): Promise<void> {
+    throw new DriverRefused('unsupported', 'a sandbox on Modal cannot be suspended');
+  }
+
+  async checkpoint(id: SandboxId): Promise<NativeCheckpoint> {
+    const ref = await this.api.snapshot(await this.running(id));
+    return { ref, bytes: 0 };
+  }
+
+  async destroy(id: SandboxId): Promise<void> {
+    const name = nameOf(id);
+    const sandboxId = await this.idOf(id);
+    this.found.delete(name);
+    if (!sandboxId) return;
+    const ending = await this.api.ending(sandboxId);
+    if (!ending) await this.api.terminate(sandboxId);
+    // It ended by itself: from now on nobody wants to hear of it.
+    else if (ending.status !== TERMINATED)
+      await this.api.setTags(sandboxId, { ...idTags(id), [TAG.destroyed]: '1' });
+  }
+
+  async close(): Promise<void> {
+    this.api.close();
+  }
+
+  private tagsOf(id: SandboxId, limits: SandboxLimits): Record<string, string> {
+    const { cpus, memoryMiB, diskMiB, pids } = limits;
+    return {
+      ...idTags(id),
+      [TAG.runner]: this.settings.runnerId,
+      [TAG.limits]: [cpus, memoryMiB, diskMiB, pids].join(' '),
+    };
+  }
+
+  private async idOf(id: SandboxId): Promise<string | undefined> {
+    const name = nameOf(id);
+    const sandboxId = this.found.get(name) ?? (await this.api.find(name));
+    if (sandboxId) this.found.set(name, sandboxId);
+    return sandboxId;
+  }
+
+  private async running(id: SandboxId): Promise<string> {
+    const sandboxId = await this.idOf(id);
+    if (!sandboxId) throw new SandboxGone('Modal has no such sandbox');
+    const probe = probeOf(await this.api.ending(sandboxId));
+    if (probe.state === 'gone') throw new SandboxGone(probe.evidence);
+    return sandboxId;
+  }
+
+  /** Nothing in Modal's images is ours: the supervisor goes in as the input of an exec. */
+  private async upload(sandboxId: string, signal: AbortSignal | undefined): Promise<void> {
+    this.supervisor ??= readFile(this.settings.supervisorFile);
+    const content = await this.supervisor;
+    const uploading = await this.api.exec(sandboxId, UPLOAD_COMMAND);
+    const writer = uploading.stdin.getWriter();
+    for (let at = 0; at < content.length; at += UPLOAD_PIECE_BYTES) {
+      signal?.throwIfAborted();
+      await writer.write(content.subarray(at, at + UPLOAD_PIECE_BYTES));
+    }
+    await writer.close();
+    const code = await unlessAborted(uploading.wait(), signal);
+    if (code !== 0)
+      throw new DriverUnavailable(`the supervisor could not be put in place (exit ${code})`);
+  }
+
+  /** Returns once the supervisor answers. */
+  private async greet(id: SandboxId, signal: AbortSignal | undefined): Promise<void> {
+    const deadline = Date.now() + GREET_MS;
+    for (;;) {
+      signal?.throwIfAborted();
+      try {
+        const client = await SupervisorClient.connect(await this.openPipe(id), { ...id, signal });
+        client.close();
+        return;
+      } catch (error) {
+        const mayCome = error instanceof SandboxError && error.next === 'retry';
+        if (!mayCome || Date.now() > deadline) throw error;
+        await new Promise((resolve) => setTimeout(resolve, GREET_PAUSE_MS));
+      }
+    }
+  }
+
+  /** Leaves nothing of a create that failed or was given up, however late Modal answers. */
+  private async abandon(name: string, creating: Promise<string>): Promise<void> {
+    this.found.delete(name);
+    creating.then(
+      (late) => this.api.terminate(late).catch(() => undefined),
+      () => undefined,
+    );
+    const sandboxId = await this.api.find(name).catch(() => undefined);
+    if (sandboxId && !(await this.api.ending(sandboxId))) await this.api.terminate(sandboxId);
+  }
+}
+
+export const nameOf = ({ sessionId, epoch, instance }: SandboxId): string =>
+  `vmux-${createHash('sha256').update(`${sessionId}/${epoch}/${instance}`).digest('hex').slice(0, 40)}`;
+
+const idTags = ({ sessionId, epoch, instance }: SandboxId): Record<string, string> => ({
+  [TAG.session]: sessionId,
+  [TAG.epoch]: String(epoch),
+  [TAG.instance]: instance,
+});
+
+function recordedIn(
+  tags: Readonly<Record<string, string>>,
+): { readonly id: SandboxId; readonly limits: SandboxLimits } | undefined {
+  const sessionId = tags[TAG.session];
+  const instance = tags[TAG.instance];
+  const epoch = Number(tags[TAG.epoch]);
+  const [cpus, memoryMiB, diskMiB, pids] = (tags[TAG.limits] ?? '').split(' ').map(Number);
+  if (!sessionId || !instance || !Number.isSafeInteger(epoch)) return undefined;
+  if (!cpus || !memoryMiB || !diskMiB || !pids) return undefined;
+  const limits = { cpus, memoryMiB, diskMiB, pids };
+  return { id: { sessionId, epoch, instance }, limits };
+}
+
+function probeOf(ending: { readonly status: number; readonly detail: string } | undefined): Probe {
+  return ending ? { state: 'gone', evidence: `on Modal: ${ending.detail}` } : { state: 'running' };
+}
+
+function checkId({ sessionId, instance }: SandboxId): void {
+  const plain = /^[A-Za-z0-9._-]{1,64}$/;
+  if (!plain.test(sessionId) || !plain.test(instance) || instance.startsWith('.'))
+    throw new DriverRefused('invalid', 'a sandbox is named by letters, digits, dots and dashes');
+}
+
+function unlessAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (!signal) return work;
+  work.catch(() => undefined);
+  return new Promise((resolve, reject) => {
+    const abort = () => reject(signal.reason);
+    if (signal.aborted) return abort();
+    signal.addEventListener('abort', abort, { once: true });
+    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort));
+  });
+}

@@ -1,0 +1,33 @@
+import type { SandboxId } from '@vmux/runner-kit';
+
+/** Ours, inside the sandbox; never part of a portable checkpoint. */
+const OURS = '/.vmux';
+const SUPERVISOR = `${OURS}/supervisor`;
+const SOCKET = `${OURS}/socket`;
+/** Without a runner for this long the supervisor ends, and with it what the GPU costs. */
+const LEASE_SECONDS = 3600;
+
+/**
+ * The entry point waits for the supervisor to be put in place and becomes it. Modal has no limit for
+ * processes: the shell's own is set, for what it is worth there. A snapshot's image brings the spool of
+ * another sandbox along; it is foreign and removed.
+ */
+export function bootCommand({ epoch, instance }: SandboxId, pids: number): readonly string[] {
+  const script = [
+    `rm -rf ${OURS}`,
+    `mkdir -m 700 ${OURS}`,
+    `until [ -x ${SUPERVISOR} ]; do sleep 0.05; done`,
+    `ulimit -u ${pids} 2>/dev/null || ulimit -p ${pids} 2>/dev/null`,
+    `exec ${SUPERVISOR} run --listen=${SOCKET} --spool=${OURS}/spool --epoch=${epoch} --instance=${instance} --lease-seconds=${LEASE_SECONDS}`,
+  ].join('; ');
+  return ['sh', '-c', script];
+}
+
+/** Takes the program from its input; in place only when it is whole. */
+export const UPLOAD_COMMAND = [
+  'sh',
+  '-c',
+  `until [ -d ${OURS} ]; do sleep 0.05; done; cat > ${SUPERVISOR}.part && chmod 555 ${SUPERVISOR}.part && mv ${SUPERVISOR}.part ${SUPERVISOR}`,
+];
+
+export const PIPE_COMMAND = [SUPERVISOR, 'pipe', `--socket=${SOCKET}`];

@@ -1,0 +1,73 @@
+import { ServerError, Status } from 'nice-grpc';
+
+/** What goes wrong on demand. Everything is off until it is asked for. */
+export interface Faults {
+  /** Every exec's output stream breaks after this many bytes, and again after as many more. */
+  readonly dropOutputEveryBytes: number;
+  /** So many of the next control-plane calls are answered RESOURCE_EXHAUSTED, */
+  readonly throttleCalls: number;
+  /** or UNAVAILABLE. */
+  readonly unavailableCalls: number;
+  /** New sandboxes wait this long before they are scheduled; with a GPU until `releaseGpus`. */
+  readonly createDelayMs: number;
+  readonly queueGpus: boolean;
+  /** No more sandboxes than these at once; 0: any number. */
+  readonly quota: number;
+  /** Router tokens are good for this long. */
+  readonly routerTokenSeconds: number;
+}
+
+export const NO_FAULTS: Faults = {
+  dropOutputEveryBytes: 0,
+  throttleCalls: 0,
+  unavailableCalls: 0,
+  createDelayMs: 0,
+  queueGpus: false,
+  quota: 0,
+  routerTokenSeconds: 3600,
+};
+
+export class FaultBoard {
+  private current: Faults = NO_FAULTS;
+  private changed: (() => void)[] = [];
+
+  get faults(): Faults {
+    return this.current;
+  }
+
+  set(faults: Partial<Faults>): void {
+    this.current = { ...this.current, ...faults };
+    for (const tell of this.changed.splice(0)) tell();
+  }
+
+  nextChange(): Promise<void> {
+    return new Promise((resolve) => this.changed.push(resolve));
+  }
+
+  /** Called at the beginning of every control-plane call. */
+  onCall(): void {
+    const { throttleCalls, unavailableCalls } = this.current;
+    if (throttleCalls > 0) {
+      this.current = { ...this.current, throttleCalls: throttleCalls - 1 };
+      throw new ServerError(Status.RESOURCE_EXHAUSTED, 'too many requests (injected)');
+    }
+    if (unavailableCalls > 0) {
+      this.current = { ...this.current, unavailableCalls: unavailableCalls - 1 };
+      throw new ServerError(Status.UNAVAILABLE, 'the service is away (injected)');
+    }
+  }
+}
+
+const fields = Object.keys(NO_FAULTS) as (keyof Faults)[];
+
+/** Takes faults off the wire; throws what is wrong with them. */
+export function parseFaults(value: unknown): Partial<Faults> {
+  if (typeof value !== 'object' || value === null) throw new Error('faults are a JSON object');
+  for (const [name, given] of Object.entries(value)) {
+    const field = fields.find((known) => known === name);
+    if (!field) throw new Error(`no fault ${name}: there are ${fields.join(', ')}`);
+    if (typeof given !== typeof NO_FAULTS[field])
+      throw new Error(`${name} is a ${typeof NO_FAULTS[field]}`);
+  }
+  return value as Partial<Faults>;
+}
