@@ -19,10 +19,12 @@ const systemPrograms = {
   dockerd: { apt: ['docker.io', 'iptables'] },
   debootstrap: { apt: ['debootstrap'] },
   ip: { apt: ['iproute2'] },
+  tmux: { apt: ['tmux'], brew: ['tmux'] },
+  less: { apt: ['less'], brew: ['less'] },
 };
 
-/** Without these, the tests that start a Docker engine are skipped and say so. */
-const optionalPrograms = ['dockerd', 'debootstrap', 'ip'];
+/** Without these, the tests that start a Docker engine or a terminal are skipped and say so. */
+const optionalPrograms = ['dockerd', 'debootstrap', 'ip', 'tmux', 'less'];
 const neededPrograms = Object.keys(systemPrograms).filter(
   (name) => !optionalPrograms.includes(name),
 );

@@ -21,7 +21,7 @@ export class Newcomer {
   readonly data = join(this.home, '.local/share/vmux');
   readonly project = join(this.home, 'project');
 
-  constructor(private readonly vmuxFile = join(projectRoot(), 'vmux')) {
+  constructor(readonly vmuxFile = join(projectRoot(), 'vmux')) {
     mkdirSync(this.project);
     // Also when a test fails: nothing that was started here stays.
     releaseLater(async () => {

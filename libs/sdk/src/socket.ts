@@ -6,7 +6,7 @@ import type { CallOptions, Vmux } from './vmux';
 const maxErrorBytes = 64 * 1024;
 const openWithinMs = 60_000;
 
-/** A WebSocket to the gateway that is open; a refusal is the error that the API gave. */
+/** A WebSocket to the gateway that is open, and paused until `resume`; a refusal is the error that the API gave. */
 export async function openSocket(
   vmux: Vmux,
   path: string,
@@ -34,6 +34,8 @@ export async function openSocket(
     const settle = () => signal?.removeEventListener('abort', giveUp);
     signal?.addEventListener('abort', giveUp, { once: true });
     socket.once('open', () => {
+      // What comes with the answer waits until somebody listens.
+      socket.pause();
       settle();
       resolve(socket);
     });

@@ -220,6 +220,7 @@ class Held<T> implements AsyncIterable<T> {
       this.closed = code;
       this.wake();
     });
+    socket.resume();
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<T> {
