@@ -7,6 +7,7 @@ import {
   seededRandom,
   startEventStore,
 } from '@vmux/testing';
+import { collectOutput } from '../src/application/exec-output';
 import type { LogItem } from '../src/application/log-cursor';
 import { LogReader, OffsetPastEnd } from '../src/application/log-reader';
 import type { LogTarget } from '../src/application/log-target';
@@ -19,6 +20,7 @@ const OTHER = 'e000000000002';
 let store: EventStore;
 let events = 0;
 let subscriptions = 0;
+let reads = 0;
 let random: SeededRandom;
 
 beforeAll(async () => {
@@ -34,6 +36,7 @@ beforeAll(async () => {
     },
     close: () => inner.close(),
     async *read(...args) {
+      reads += 1;
       for await (const event of inner.read(...args)) {
         events += 1;
         yield event;
@@ -188,6 +191,36 @@ describe('a log', () => {
         );
       }
     }
+  });
+
+  it('of an exec that just wrote little is collected with one read, however long the log is', async () => {
+    const id = 'short-0001';
+    const log = new LogBuilder(store, id);
+    await log.created();
+    await log.issued(OTHER);
+    for (let at = 0; at < 300; at += 1) log.write(OTHER, 'stdout', Buffer.from(`line ${at}\n`));
+    await log.issued(EXEC);
+    log.write(EXEC, 'stderr', Buffer.from('oh'));
+    log.write(OTHER, 'stdout', Buffer.from('beside'));
+    log.write(EXEC, 'stdout', Buffer.from('here\n'));
+    await log.exited(EXEC);
+    const { sessions, logs } = readers();
+    const exec = (await sessions.read(id))?.execs.get(EXEC);
+    if (!exec) throw new Error('no such exec');
+    [events, reads] = [0, 0];
+    expect(await collectOutput(logs, id, exec, 1024, never)).toMatchObject({
+      stdout: { text: 'here\n', size: 5, truncated: false, gap: null },
+      stderr: { text: 'oh', size: 2, truncated: false, gap: null },
+    });
+    expect(reads).toBe(1);
+    expect(events).toBeLessThan(16);
+    // What does not lie within reach is read in full.
+    for (let at = 0; at < 100; at += 1) log.write(OTHER, 'stdout', Buffer.from('more\n'));
+    await log.flush();
+    expect(await collectOutput(logs, id, exec, 1024, never)).toMatchObject({
+      stdout: { text: 'here\n' },
+      stderr: { text: 'oh' },
+    });
   });
 
   it('shows where bytes are lost, and goes on after them', async () => {

@@ -1,5 +1,7 @@
 import type { Stream } from '@vmux/events';
 import type { ExecView } from './exec-view';
+import { wholeOf } from './log-cursor';
+import type { LogPlace } from './log-index';
 import type { LogReader } from './log-reader';
 
 export interface CollectedStream {
@@ -28,14 +30,16 @@ export async function collectOutput(
   signal: AbortSignal,
 ): Promise<Partial<Record<Stream, CollectedStream>>> {
   const collected: Partial<Record<Stream, CollectedStream>> = {};
+  const recent = await reader.recent(sessionId, exec, signal);
   for (const stream of STREAMS.filter((each) => (each === 'pty') === exec.pty)) {
-    collected[stream] = await collect(reader, sessionId, exec, stream, maxBytes, signal);
+    collected[stream] = await collect(reader, recent, sessionId, exec, stream, maxBytes, signal);
   }
   return collected;
 }
 
 async function collect(
   reader: LogReader,
+  recent: readonly LogPlace[] | null,
   sessionId: string,
   exec: ExecView,
   stream: Stream,
@@ -49,7 +53,8 @@ async function collect(
   let more = false;
   if (size !== 0) {
     const target = { kind: 'stream', exec, stream } as const;
-    const items = await reader.open({ sessionId, target, offset: 0, follow: false, signal });
+    const request = { sessionId, target, offset: 0, follow: false, signal } as const;
+    const items = (recent && wholeOf(target, recent)) ?? (await reader.open(request));
     for await (const item of items) {
       if (item.kind === 'gap') gap = { from: item.from, to: item.to, reason: item.reason };
       if (item.kind === 'gap') break;

@@ -84,6 +84,17 @@ export class Cursor {
   }
 }
 
+/** All that the target has, if these events are all that can have it; null when something is missing. */
+export function wholeOf(target: LogTarget, places: readonly LogPlace[]): readonly LogItem[] | null {
+  const cursor = new Cursor(target, 0);
+  const items: LogItem[] = [];
+  for (const place of places) {
+    if (cursor.isAhead(place)) return null;
+    items.push(...cursor.take(place));
+  }
+  return cursor.isFull() ? items : null;
+}
+
 const bytesFrom = (chunk: LogChunk, offset: number, skip: number, revision: number): LogItem => ({
   kind: 'bytes',
   execId: chunk.execId,

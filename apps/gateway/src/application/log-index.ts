@@ -125,6 +125,17 @@ export class LogIndex {
     for await (const stored of events) yield placeOf(stored);
   }
 
+  /** The last events, the newest first. */
+  async *readBack(sessionId: string, limit: number, signal: AbortSignal): AsyncGenerator<LogPlace> {
+    const options = { direction: 'backwards', limit, signal } as const;
+    try {
+      for await (const stored of this.store.read(logStream(sessionId), options))
+        yield placeOf(stored);
+    } catch (fault) {
+      if (!(fault instanceof StreamNotFound)) throw fault;
+    }
+  }
+
   private async one(
     sessionId: string,
     options: { from?: number; direction?: 'backwards' },

@@ -1,6 +1,6 @@
 import type { EventStore } from '@vmux/event-store';
 import { logStream } from '@vmux/events';
-import { execHasEnded } from './exec-view';
+import { type ExecView, execHasEnded } from './exec-view';
 import { Cursor, type LogItem, reaches } from './log-cursor';
 import { type LogBounds, LogIndex, type LogPlace, placeOf } from './log-index';
 import { finalSizeOf, type LogTarget, sessionOffsetBefore } from './log-target';
@@ -31,6 +31,8 @@ export class OffsetPastEnd extends Error {
 }
 
 const PAGE_EVENTS = 64;
+const RECENT_EVENTS = 16;
+const RECENT_BYTES = 64 * 1024;
 
 /** Reads a log as exact bytes from any offset: past, live, or the one after the other. */
 export class LogReader {
@@ -52,6 +54,27 @@ export class LogReader {
       if (!request.follow || over) throw new OffsetPastEnd(request.offset, size);
     }
     return this.items(request, bounds);
+  }
+
+  /**
+   * The events from the end of the log back to where the exec was issued, in order, if they are few: what
+   * it wrote is among them, for one read instead of several. Null when they are not, or it has not ended.
+   */
+  async recent(
+    sessionId: string,
+    exec: ExecView,
+    signal: AbortSignal,
+  ): Promise<readonly LogPlace[] | null> {
+    const { sizes } = exec;
+    const bytes = sizes ? sizes.stdout + sizes.stderr + sizes.pty : Number.POSITIVE_INFINITY;
+    if (bytes === 0 || bytes > RECENT_BYTES) return null;
+    const places: LogPlace[] = [];
+    for await (const place of this.index.readBack(sessionId, RECENT_EVENTS, signal)) {
+      if (place.position < exec.issuedPosition) return places.reverse();
+      places.push(place);
+      if (place.revision === 0) return places.reverse();
+    }
+    return null;
   }
 
   private async *items(
