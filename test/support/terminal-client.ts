@@ -215,13 +215,19 @@ export function pictureOf(terminal: Terminal): object {
         ...[cell.isBold(), cell.isDim(), cell.isItalic(), cell.isUnderline(), cell.isBlink()],
         ...[cell.isInverse(), cell.isInvisible(), cell.isStrikethrough(), cell.isOverline()],
       ];
-      const empty = cell.getChars() === '';
+      const isBeside = (offset: number, width: number) =>
+        line?.getCell(column + offset)?.getWidth() === width;
+      // Half a wide character, left over by what was put into its middle, is blank.
+      const isHalf =
+        cell.getWidth() === 2 ? !isBeside(1, 0) : cell.getWidth() === 0 && !isBeside(-1, 2);
+      const isSpace = cell.getChars() === ' ' && cell.isAttributeDefault();
+      const empty = cell.getChars() === '' || isHalf || isSpace;
       const colours = [
         ...(empty ? [] : [cell.getFgColorMode(), cell.getFgColor()]),
         ...[cell.getBgColorMode(), cell.getBgColor()],
       ];
       const bits = empty ? '' : flags.map((flag) => (flag ? 1 : 0)).join('');
-      return `${cell.getChars()}|${cell.getWidth()}|${colours.join(',')}|${bits}`;
+      return `${empty ? '' : cell.getChars()}|${isHalf ? 1 : cell.getWidth()}|${colours.join(',')}|${bits}`;
     });
   });
   const { cols, rows: height, modes } = terminal;

@@ -1,6 +1,6 @@
-import { SerializeAddon } from '@xterm/addon-serialize';
-import { Terminal } from '@xterm/headless';
+import { type IBuffer, Terminal } from '@xterm/headless';
 import { MAX_SIDE, type Size } from './frames';
+import { at, lastCellAgain, paintLines, type Style, styleOf } from './paint';
 import { Unfinished } from './unfinished';
 
 export const MAX_SCROLLBACK = 1000;
@@ -9,7 +9,6 @@ const MAX_TITLE_CHARS = 256;
 /** A terminal that nobody looks at: it takes output and can say how it looks, as output again. */
 export class Screen {
   private readonly terminal: Terminal;
-  private readonly serializer = new SerializeAddon();
   private readonly unfinished = new Unfinished();
   private title = '';
 
@@ -20,7 +19,6 @@ export class Screen {
       allowProposedApi: true,
       logLevel: 'off',
     });
-    this.terminal.loadAddon(this.serializer);
     this.terminal.onTitleChange((title) => {
       this.title = title;
     });
@@ -43,9 +41,16 @@ export class Screen {
 
   /** What makes a terminal that was just reset and has this size look, and go on, like this one. */
   repaint(scrollback: number): Buffer {
+    const { buffer } = this.terminal;
+    const { normal, alt } = internals(this.terminal)._bufferService.buffers;
     const text = [
-      this.serializer.serialize({ scrollback, excludeModes: true }),
-      this.placement(),
+      '\x1b[m\x1b[H',
+      this.painted(buffer.normal, normal, scrollback),
+      // Entering the other buffer saves this one's cursor.
+      buffer.active.type === 'alternate'
+        ? `\x1b[?1049h\x1b(B\x1b[m\x1b[2J${this.painted(buffer.alternate, alt, 0)}\x1b7\x1b(B`
+        : '\x1b7\x1b(B',
+      this.cursor(),
       this.modes(),
       ...(this.title === '' ? [] : [`\x1b]2;${titleText(this.title)}\x07`]),
     ].join('');
@@ -56,37 +61,33 @@ export class Screen {
     this.terminal.dispose();
   }
 
-  /** Scroll region, saved cursor and origin: setting them moves the cursor, which is put back. */
-  private placement(): string {
-    const { buffer } = internals(this.terminal)._bufferService;
-    const { rows, cols } = this.terminal;
-    const { originMode } = this.terminal.modes;
-    const isWhole = buffer.scrollTop === 0 && buffer.scrollBottom === rows - 1;
-    const isSaved = buffer.savedX !== 0 || buffer.savedY !== 0;
-    if (isWhole && !isSaved && !originMode) return '';
-    const cursor = (y: number, x: number) => `\x1b[${y + 1};${x + 1}H`;
-    const top = originMode ? buffer.scrollTop : 0;
-    const savedY = Math.max(buffer.savedY - buffer.ybase, 0);
+  /** One of the two buffers: its lines, its scroll region, its saved cursor. */
+  private painted(buffer: IBuffer, kept: BufferState, scrollback: number): string {
+    const { rows } = this.terminal;
+    const isWhole = kept.scrollTop === 0 && kept.scrollBottom === rows - 1;
+    const isSaved = kept.savedX !== 0 || kept.savedY !== 0;
     return [
-      isSaved ? `${cursor(savedY, buffer.savedX)}\x1b7` : '',
-      isWhole ? '' : `\x1b[${buffer.scrollTop + 1};${buffer.scrollBottom + 1}r`,
-      originMode ? '\x1b[?6h' : '',
-      cursor(buffer.y - top, Math.min(buffer.x, cols - 1)),
-      buffer.x >= cols ? this.lastCellAgain() : '',
+      paintLines(buffer, rows, scrollback),
+      isWhole ? '\x1b[r' : `\x1b[${kept.scrollTop + 1};${kept.scrollBottom + 1}r`,
+      ...(isSaved
+        ? [at(Math.max(kept.savedY - kept.ybase, 0), kept.savedX), styleOf(kept.savedCurAttrData)]
+        : ['\x1b[m\x1b[H']),
+      kept.savedCharset?.q === LINE ? '\x1b(0' : '',
     ].join('');
   }
 
-  /** A cursor that waits behind the last column gets there by writing into it. */
-  private lastCellAgain(): string {
+  /** The cursor, where it stands, and the pen. */
+  private cursor(): string {
     const { active } = this.terminal.buffer;
-    const line = active.getLine(active.baseY + active.cursorY);
-    const last = line?.getCell(this.terminal.cols - 1);
-    if (!line || !last) return '';
-    const cell = last.getWidth() === 0 ? line.getCell(this.terminal.cols - 2) : last;
-    if (!cell || cell.getChars() === '') return '';
-    const back = cell.getWidth() === 2 ? '\x1b[D' : '';
-    const now = internals(this.terminal)._inputHandler._curAttrData;
-    return `${back}${styleOf(cell)}${cell.getChars()}${styleOf(now)}`;
+    const { _bufferService, _inputHandler } = internals(this.terminal);
+    const { cursorX: x, cursorY: y } = active;
+    const { originMode } = this.terminal.modes;
+    const top = originMode ? _bufferService.buffer.scrollTop : 0;
+    return [
+      originMode ? '\x1b[?6h' : '',
+      x >= this.terminal.cols ? lastCellAgain(active, y, top) : at(y - top, x),
+      styleOf(_inputHandler._curAttrData),
+    ].join('');
   }
 
   private modes(): string {
@@ -95,7 +96,7 @@ export class Screen {
     const { cursorStyle, cursorBlink } = coreService.decPrivateModes;
     const set = (isSet: boolean, sequence: string) => (isSet ? sequence : '');
     return [
-      set(_charsetService._charsets[0]?.q === LINE, '\x1b(0'),
+      set(_charsetService.charset?.q === LINE && _charsetService.glevel === 0, '\x1b(0'),
       set(_charsetService._charsets[1]?.q === LINE, '\x1b)0'),
       set(_charsetService.glevel === 1, '\x0e'),
       set(modes.applicationCursorKeysMode, '\x1b[?1h'),
@@ -138,62 +139,25 @@ const MOUSE_ENCODING: Readonly<Record<string, string>> = {
 /** The steady ones; one less blinks. */
 const CURSOR = { block: 2, underline: 4, bar: 6 } as const;
 
-interface Style {
-  isBold(): number;
-  isDim(): number;
-  isItalic(): number;
-  isUnderline(): number;
-  isBlink(): number;
-  isInverse(): number;
-  isInvisible(): number;
-  isStrikethrough(): number;
-  isOverline(): number;
-  isFgRGB(): boolean;
-  isBgRGB(): boolean;
-  isFgPalette(): boolean;
-  isBgPalette(): boolean;
-  getFgColor(): number;
-  getBgColor(): number;
+interface Charset {
+  readonly q?: string;
 }
 
-function styleOf(style: Style): string {
-  const flags: readonly [number, number][] = [
-    [1, style.isBold()],
-    [2, style.isDim()],
-    [3, style.isItalic()],
-    [4, style.isUnderline()],
-    [5, style.isBlink()],
-    [7, style.isInverse()],
-    [8, style.isInvisible()],
-    [9, style.isStrikethrough()],
-    [53, style.isOverline()],
-  ];
-  const codes = [0, ...flags.filter(([, isSet]) => isSet).map(([code]) => code)];
-  if (style.isFgRGB()) codes.push(38, 2, ...rgbOf(style.getFgColor()));
-  else if (style.isFgPalette()) codes.push(38, 5, style.getFgColor());
-  if (style.isBgRGB()) codes.push(48, 2, ...rgbOf(style.getBgColor()));
-  else if (style.isBgPalette()) codes.push(48, 5, style.getBgColor());
-  return `\x1b[${codes.join(';')}m`;
+interface BufferState {
+  readonly ybase: number;
+  readonly savedX: number;
+  readonly savedY: number;
+  readonly savedCurAttrData: Style;
+  readonly savedCharset?: Charset;
+  readonly scrollTop: number;
+  readonly scrollBottom: number;
 }
-
-const rgbOf = (color: number): number[] => [
-  (color >>> 16) & 0xff,
-  (color >>> 8) & 0xff,
-  color & 0xff,
-];
 
 /** State that a terminal has and its public face does not show; the version is pinned. */
 interface Internals {
   readonly _bufferService: {
-    readonly buffer: {
-      readonly x: number;
-      readonly y: number;
-      readonly ybase: number;
-      readonly savedX: number;
-      readonly savedY: number;
-      readonly scrollTop: number;
-      readonly scrollBottom: number;
-    };
+    readonly buffer: BufferState;
+    readonly buffers: { readonly normal: BufferState; readonly alt: BufferState };
   };
   readonly coreService: {
     readonly isCursorHidden: boolean;
@@ -205,7 +169,8 @@ interface Internals {
   readonly coreMouseService: { readonly activeEncoding: string };
   readonly _charsetService: {
     readonly glevel: number;
-    readonly _charsets: readonly ({ readonly q?: string } | undefined)[];
+    readonly charset?: Charset;
+    readonly _charsets: readonly (Charset | undefined)[];
   };
   readonly _inputHandler: { readonly _curAttrData: Style };
 }
