@@ -245,21 +245,20 @@ group('the Cloudflare Worker, emulated', () => {
   });
 
   it('tells the runner that a container is about to be killed, and when', async () => {
-    const notices: unknown[] = [];
-    const driver = new CloudflareDriver({
-      runnerId: 'one',
-      worker: { url: emulator.url, key: emulator.key },
-      onNotice: (of, notice) => notices.push([of, notice]),
-    });
+    const driver = driverOf();
+    const endings: { readonly id: SandboxId; readonly endsAtMs: number }[] = [];
+    driver.onEnding((of, endsAtMs) => endings.push({ id: of, endsAtMs }));
     const id = await newSandbox(driver);
-    await clientOf(driver, id);
+    const client = await clientOf(driver, id);
     const beforeMs = Date.now();
     await emulator.control('evict', id, 900_000);
-    await until(() => notices.length > 0);
-    expect(notices[0]).toEqual([id, { notice: 'evicting', deadlineAtMs: expect.any(Number) }]);
-    const [, { deadlineAtMs }] = notices[0] as [SandboxId, { deadlineAtMs: number }];
-    expect(deadlineAtMs).toBeGreaterThanOrEqual(beforeMs + 900_000);
-    expect(await driver.probe(id)).toEqual({ state: 'running' });
+    await until(() => endings.length > 0);
+    expect(endings).toEqual([{ id, endsAtMs: expect.any(Number) }]);
+    expect(endings[0]?.endsAtMs).toBeGreaterThanOrEqual(beforeMs + 900_000);
+    expect(await said(client, 'e1', 'echo there is time')).toBe('there is time\n');
+    await clientOf(driver, id);
+    await until(() => endings.length === 2);
+    expect(endings[1]).toEqual(endings[0]);
   });
 
   it('carries requests and WebSockets to a port of the sandbox, for whoever can sign', async () => {

@@ -113,6 +113,9 @@ export interface SandboxDriver {
   /** Ends every process and removes everything, its output too. Destroying twice is destroying. */
   destroy(id: SandboxId, options?: CallOptions): Promise<void>;
 
+  /** Hears of sandboxes that the provider is going to end, and when. Of drivers whose providers say so. */
+  onEnding?(listener: (id: SandboxId, endsAtMs: number) => void): void;
+
   /** Lets go of what this driver holds in this process. Sandboxes go on. */
   close(): Promise<void>;
 }

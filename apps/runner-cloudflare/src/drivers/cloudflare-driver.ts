@@ -28,7 +28,6 @@ export interface CloudflareDriverSettings {
   readonly runnerId: string;
   /** Null when it is not set: the provider is then listed as unavailable. */
   readonly worker: { readonly url: string; readonly key: string } | null;
-  readonly onNotice?: (id: SandboxId, notice: Notice) => void;
 }
 
 /** How long what the Worker says of itself is taken for true. */
@@ -49,10 +48,10 @@ const missing: DriverCapabilities['missing'] = {
 export class CloudflareDriver implements SandboxDriver {
   readonly provider = 'cloudflare';
   private readonly worker: WorkerClient | undefined;
+  private tellEnding: (id: SandboxId, endsAtMs: number) => void = () => undefined;
   private known: { readonly about: Promise<About>; readonly untilMs: number } | undefined;
 
-  constructor(private readonly settings: CloudflareDriverSettings) {
-    const { worker, runnerId } = settings;
+  constructor({ worker, runnerId }: CloudflareDriverSettings) {
     const address: WorkerAddress | null = worker && { ...worker, runnerId };
     this.worker = address ? new WorkerClient(address) : undefined;
   }
@@ -114,12 +113,15 @@ export class CloudflareDriver implements SandboxDriver {
   }
 
   async openPipe(id: SandboxId, { signal }: CallOptions = {}): Promise<Duplex> {
-    const { onNotice } = this.settings;
-    return this.client().open(
-      `${this.pathOf(id)}/pipe`,
-      (text) => onNotice?.(id, JSON.parse(text) as Notice),
-      signal,
-    );
+    const onNotice = (text: string) => {
+      const endsAtMs = endingIn(text);
+      if (endsAtMs !== undefined) this.tellEnding(id, endsAtMs);
+    };
+    return this.client().open(`${this.pathOf(id)}/pipe`, onNotice, signal);
+  }
+
+  onEnding(listener: (id: SandboxId, endsAtMs: number) => void): void {
+    this.tellEnding = listener;
   }
 
   async suspend(_id: SandboxId, _options: CallOptions = {}): Promise<void> {
@@ -178,5 +180,16 @@ export class CloudflareDriver implements SandboxDriver {
   private client(): WorkerClient {
     if (!this.worker) throw new DriverRefused('unsupported', NO_WORKER);
     return this.worker;
+  }
+}
+
+/** From inside the sandbox, hence not to be trusted with more than its own end. */
+function endingIn(text: string): number | undefined {
+  try {
+    const { notice, deadlineAtMs }: Partial<Notice> = JSON.parse(text);
+    const isSane = Number.isSafeInteger(deadlineAtMs) && Number(deadlineAtMs) > 0;
+    return notice === 'evicting' && isSane ? deadlineAtMs : undefined;
+  } catch {
+    return undefined;
   }
 }

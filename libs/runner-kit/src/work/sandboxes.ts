@@ -28,7 +28,10 @@ export class Sandboxes {
   private readonly ending = new Set<Promise<void>>();
   private readonly listed = new Set<SandboxDriver>();
 
-  constructor(private readonly settings: SandboxesSettings) {}
+  constructor(private readonly settings: SandboxesSettings) {
+    for (const driver of settings.drivers)
+      driver.onEnding?.((id, endsAtMs) => void this.tellEnding(id, endsAtMs));
+  }
 
   get count(): number {
     return this.held.size;
@@ -112,6 +115,16 @@ export class Sandboxes {
     this.held.delete(keyOf(id));
     await this.untilDestroyed(id, driver);
     await this.settings.journal.forget(id);
+  }
+
+  /** The session is stored before that, and goes on elsewhere. */
+  private async tellEnding(id: SandboxId, endsAtMs: number): Promise<void> {
+    const held = this.held.get(keyOf(id));
+    this.settings.log('a sandbox is going to be ended by its provider', { ...id, endsAtMs });
+    const data = { endsAt: Math.floor(endsAtMs) };
+    await held?.worker
+      .report({ type: 'LifetimeKnown', at: Date.now(), data })
+      .catch((error) => this.settings.log('nobody heard of that', { ...id, error: String(error) }));
   }
 
   private async reportLost(id: SandboxId, evidence: string): Promise<void> {
