@@ -52,7 +52,7 @@ const loopFiles = (): string =>
 
 describeUnless(isRoot, 'namespaces with mapped ids need root on Linux')('the ns driver', () => {
   it('mounts nothing on the host, and leaves no cgroup, loop device, id range or file', async () => {
-    const options = nsOptions();
+    const options = { ...nsOptions(), store: 'plain' } as const;
     const driver = new NsDriver(options);
     await driver.create(specOf('a'));
     expect(cgroupsOf(options.cgroupParent)).not.toEqual([]);

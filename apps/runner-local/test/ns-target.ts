@@ -17,10 +17,11 @@ export function nsOptions(): NsDriverOptions {
   const launcherPath = join(native, 'vmux-ns');
   const cgroupParent = basename(dataDir).toLowerCase();
   const destroyAll = `for d in "$0"/s/*; do [ -d "$d" ] && '${launcherPath}' destroy --dir="$d" --name="s-\${d##*/}" --cgroup-parent='${cgroupParent}'; done`;
-  const callOff = whenThisProcessDies(`${destroyAll}; rm -rf -- "$0"`, dataDir);
+  const unmount = 'if mountpoint -q "$0/store"; then umount "$0/store"; fi';
+  const callOff = whenThisProcessDies(`${destroyAll}; ${unmount}; rm -rf -- "$0"`, dataDir);
   releaseLater(() => {
     // What a failed test did not come to destroy.
-    execFileSync('sh', ['-c', `${destroyAll}; true`, dataDir], { stdio: 'ignore' });
+    execFileSync('sh', ['-c', `${destroyAll}; ${unmount}; true`, dataDir], { stdio: 'ignore' });
     rmSync(dataDir, { recursive: true, force: true });
     callOff();
   });

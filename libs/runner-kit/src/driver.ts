@@ -1,4 +1,5 @@
 import type { Duplex } from 'node:stream';
+import type { SupervisorClient } from './supervisor-client';
 
 /** One sandbox of one epoch of one session. A session never has two with the same epoch and instance. */
 export interface SandboxId {
@@ -71,6 +72,11 @@ export interface NativeCheckpoint {
   readonly bytes: number;
 }
 
+export interface OpenedCheckpoint {
+  readonly id: SandboxId;
+  readonly client: SupervisorClient;
+}
+
 export interface CallOptions {
   readonly signal?: AbortSignal;
 }
@@ -108,7 +114,32 @@ export interface SandboxDriver {
 
   checkpoint(id: SandboxId, options?: CallOptions): Promise<NativeCheckpoint>;
 
+  /** As `create`, with the files of a checkpoint of this driver. */
   restore(spec: SandboxSpec, from: NativeCheckpoint, options?: CallOptions): Promise<void>;
+
+  /**
+   * Opens a checkpoint of this driver in a sandbox of its own, in which nothing runs, for as long as `read`
+   * takes; nobody finds that sandbox by `list`. Of drivers that have checkpoints of their own.
+   */
+  readCheckpoint?<T>(
+    from: NativeCheckpoint,
+    read: (opened: OpenedCheckpoint) => Promise<T>,
+    options?: CallOptions,
+  ): Promise<T>;
+
+  /** Every checkpoint that this driver has. */
+  checkpoints?(
+    options?: CallOptions,
+  ): Promise<readonly { readonly ref: string; readonly sessionId: string }[]>;
+
+  /** Removes a checkpoint. What was restored from it goes on. Forgetting twice is forgetting. */
+  forget?(ref: string, options?: CallOptions): Promise<void>;
+
+  /**
+   * Absolute paths of what the sandbox was made of that are gone from it; a directory that was removed and
+   * made again is one of them. Of a driver without it such removals are not part of checkpoints.
+   */
+  removed?(id: SandboxId, options?: CallOptions): Promise<readonly string[]>;
 
   /** Ends every process and removes everything, its output too. Destroying twice is destroying. */
   destroy(id: SandboxId, options?: CallOptions): Promise<void>;

@@ -4,6 +4,7 @@ export {
   type Capability,
   type DriverCapabilities,
   type NativeCheckpoint,
+  type OpenedCheckpoint,
   type Probe,
   type SandboxDriver,
   type SandboxId,

@@ -1,5 +1,5 @@
-import { spawn } from 'node:child_process';
-import { mkdtempSync, realpathSync, rmSync } from 'node:fs';
+import { spawn, spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, realpathSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
@@ -47,11 +47,17 @@ export function whenThisProcessDies(command: string, argument: string): () => vo
   return () => void stdin.end('done\n');
 }
 
-/** An empty directory, removed by `releaseAll` or when this process dies. */
+/** What a killed runner left mounted below the directory; the newest first. */
+const UNMOUNT =
+  'tac /proc/self/mounts | while read -r _ at _; do case "$at" in "$0"/*) umount -- "$at" || umount -l -- "$at" ;; esac; done';
+
+/** An empty directory, removed by `releaseAll` or when this process dies, with what is mounted below it. */
 export function temporaryDirectory(name = 'test'): string {
   const path = mkdtempSync(join(realpathSync(tmpdir()), `vmux-${name}-`));
-  const callOff = whenThisProcessDies('rm -rf -- "$0"', path);
+  const callOff = whenThisProcessDies(`${UNMOUNT}; rm -rf -- "$0"`, path);
   releaseLater(() => {
+    if (readFileSync('/proc/self/mounts', 'utf8').includes(` ${path}/`))
+      spawnSync('/bin/sh', ['-c', UNMOUNT, path], { stdio: 'ignore' });
     rmSync(path, { recursive: true, force: true, maxRetries: 3 });
     callOff();
   });

@@ -1,4 +1,4 @@
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -7,6 +7,7 @@ import {
   projectRoot,
   releaseAll,
   seededRandom,
+  skipUnless,
   startNats,
   startProcess,
   startRedis,
@@ -109,6 +110,18 @@ it('removes a temporary directory with all that is in it', async () => {
   await releaseAll();
   expect(existsSync(dir)).toBe(false);
 });
+
+skipUnless(process.getuid?.() === 0, 'mounting needs root')(
+  'unmounts what is left mounted in a temporary directory',
+  async () => {
+    const dir = temporaryDirectory();
+    mkdirSync(join(dir, 'mounted'));
+    expect(spawnSync('mount', ['-t', 'tmpfs', 'none', join(dir, 'mounted')]).status).toBe(0);
+    await releaseAll();
+    expect(existsSync(dir)).toBe(false);
+    expect(readFileSync('/proc/self/mounts', 'utf8')).not.toContain(dir);
+  },
+);
 
 it('gives different free ports', async () => {
   expect(await freePort()).not.toBe(await freePort());

@@ -47,6 +47,7 @@ struct spec {
   const char *supervisor;
   const char *epoch;
   const char *instance;
+  const char *since_ns; /* of a disk that another sandbox wrote on; NULL for a fresh one */
   const char *disk_template;
   const char *spool_template;
   const char *cgroup_parent;

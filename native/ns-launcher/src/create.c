@@ -78,7 +78,19 @@ static void hide_unlisted(const struct spec *spec, const struct only *only, int 
   free(upper);
 }
 
+/* A disk that comes from a checkpoint has the trees of its base already, and no others. */
+static bool is_prepared(const struct spec *spec, int disk) {
+  char last[64], next[64];
+  if (faccessat(disk, "0", F_OK, 0) < 0) return false;
+  snprintf(last, sizeof last, "%d/upper", spec->tree_count - 1);
+  snprintf(next, sizeof next, "%d", spec->tree_count);
+  if (faccessat(disk, last, F_OK, 0) < 0 || faccessat(disk, next, F_OK, 0) == 0)
+    die(EXIT_USAGE, "the disk is of another base");
+  return true;
+}
+
 static void prepare_disk(const struct spec *spec, int disk) {
+  if (is_prepared(spec, disk)) return;
   for (int i = 0; i < spec->tree_count; i++) {
     char path[64];
     struct stat status;
@@ -218,7 +230,8 @@ __attribute__((noreturn)) static void run_first_process(struct spec *spec, struc
   sigprocmask(SIG_SETMASK, &none, NULL);
   confine();
   char *argv[] = {"vmux-supervisor", "run", format_text("--listen-fd=%d", LISTEN_FD), format_text("--spool-fd=%d", SPOOL_FD),
-                  format_text("--epoch=%s", spec->epoch), format_text("--instance=%s", spec->instance), "--lease-seconds=0", NULL};
+                  format_text("--epoch=%s", spec->epoch), format_text("--instance=%s", spec->instance), "--lease-seconds=0",
+                  spec->since_ns ? format_text("--since-ns=%s", spec->since_ns) : NULL, NULL};
   char *env[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8", NULL};
   syscall(SYS_execveat, with->supervisor, "", argv, env, AT_EMPTY_PATH);
   fail("cannot start the supervisor");

@@ -59,14 +59,23 @@ static int attach_loop(int image, const char *name, int *number) {
   die(EXIT_FAILED, "every free loop device was taken by others");
 }
 
-/* Mounts an image made from the template and returns a mount that is attached nowhere: it is gone when its last user is. */
-int image_mount(const struct spec *spec, int dirfd, const char *image, const char *template_path) {
+/* The caller may have put one there, itself or by a link, as the clone of a template or of a checkpoint. */
+static int open_image(const struct spec *spec, int dirfd, const char *image, const char *template_path) {
+  int file = openat(dirfd, image, O_RDWR | O_CLOEXEC);
+  if (file >= 0) return file;
+  if (errno != ENOENT) fail("cannot open %s/%s", spec->dir, image);
   int template_fd = open(template_path, O_RDONLY | O_CLOEXEC);
   if (template_fd < 0) fail("cannot open the template %s", template_path);
-  int file = openat(dirfd, image, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  file = openat(dirfd, image, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0) fail("cannot create %s/%s", spec->dir, image);
   copy_sparse(template_fd, file);
   close(template_fd);
+  return file;
+}
+
+/* Mounts an image and returns a mount that is attached nowhere: it is gone when its last user is. */
+int image_mount(const struct spec *spec, int dirfd, const char *image, const char *template_path) {
+  int file = open_image(spec, dirfd, image, template_path);
 
   int number = -1;
   int loop = attach_loop(file, image, &number);
@@ -105,7 +114,7 @@ static void wait_for(int dirfd, const char *record) {
     struct stat ours, theirs;
     if (read_at(AT_FDCWD, path, backing, sizeof backing) <= 0) break;
     backing[strcspn(backing, "\n")] = 0;
-    if (fstatat(dirfd, image, &ours, AT_SYMLINK_NOFOLLOW) < 0 || stat(backing, &theirs) < 0) break;
+    if (fstatat(dirfd, image, &ours, 0) < 0 || stat(backing, &theirs) < 0) break;
     if (ours.st_ino != theirs.st_ino || ours.st_dev != theirs.st_dev) break;
     sleep_ms(attempt < 20 ? 1 : 5);
   }

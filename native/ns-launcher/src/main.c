@@ -51,6 +51,7 @@ static void parse(int argc, char **argv, struct spec *spec) {
                {"supervisor", &spec->supervisor},
                {"epoch", &spec->epoch},
                {"instance", &spec->instance},
+               {"since-ns", &spec->since_ns},
                {"disk-template", &spec->disk_template},
                {"spool-template", &spec->spool_template},
                {"cgroup-parent", &spec->cgroup_parent},

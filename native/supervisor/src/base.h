@@ -62,6 +62,7 @@ struct settings {
   uint64_t lease_ms, stop_grace_ms, output_grace_ms;
   bool read_only, pid1;
   uint64_t started_us;
+  uint64_t since_ns;  // of a disk that another sandbox wrote on; 0 for a fresh one
 };
 extern struct settings settings;
 

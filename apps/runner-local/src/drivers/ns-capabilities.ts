@@ -7,27 +7,34 @@ import {
   type SandboxDriver,
   SandboxError,
   type SandboxId,
+  type SandboxSpec,
 } from '@vmux/runner-kit';
 import { ensureFirewall } from './ns-egress';
 
 const never = {
   gpu: 'ns sandboxes see no devices',
-  checkpoint: 'the ns driver takes no native checkpoints yet',
   memorySnapshot: 'the ns driver takes no memory snapshots',
-  fork: 'the ns driver takes no native checkpoints yet',
 } as const;
-export const NO_CHECKPOINTS = never.checkpoint;
 
-/** Not a session's: made to see whether one can be made. */
+/** Not a session's: made to see whether one can be made, or to read a checkpoint in. */
 const TRIAL = { sessionId: 'probe-0000', epoch: 0 } as const;
 export const isTrial = (id: SandboxId): boolean =>
   id.sessionId === TRIAL.sessionId && id.epoch === TRIAL.epoch;
+
+export const trialSpec = (): SandboxSpec => ({
+  id: { ...TRIAL, instance: randomBytes(8).toString('hex') },
+  limits: { cpus: 1, memoryMiB: 64, diskMiB: 64, pids: 32 },
+  image: null,
+  egress: false,
+  gpu: null,
+});
 
 export interface NsTrial {
   readonly driver: Pick<SandboxDriver, 'create' | 'destroy'>;
   readonly programs: readonly string[];
   readonly egress: boolean;
   hasFreezer(): Promise<boolean>;
+  whyNoClones(): Promise<string | undefined>;
 }
 
 /** Found by creating a sandbox, not by looking for what one would need. */
@@ -39,17 +46,20 @@ export async function tryNs(trial: NsTrial, signal?: AbortSignal): Promise<Drive
       await access(program).catch(() => {
         throw new DriverRefused('unsupported', `${program} is missing: build it`);
       });
-    const id = { ...TRIAL, instance: randomBytes(8).toString('hex') };
-    const limits = { cpus: 1, memoryMiB: 64, diskMiB: 64, pids: 32 };
-    await trial.driver.create({ id, limits, image: null, egress: false, gpu: null }, { signal });
-    await trial.driver.destroy(id);
+    const spec = trialSpec();
+    await trial.driver.create(spec, { signal });
+    await trial.driver.destroy(spec.id);
   } catch (fault) {
     if (!(fault instanceof SandboxError) || fault.next === 'retry') throw fault;
     return { available: false, reason: fault.message, offered: [], missing: never };
   }
   const switchedOff = 'egress is not switched on for this runner';
+  const noFreezer = (await trial.hasFreezer()) ? undefined : 'this machine has no cgroup freezer';
+  const noNative = noFreezer ?? (await trial.whyNoClones());
   const optional: readonly [Capability, string | undefined][] = [
-    ['suspend', (await trial.hasFreezer()) ? undefined : 'this machine has no cgroup freezer'],
+    ['suspend', noFreezer],
+    ['checkpoint', noNative],
+    ['fork', noNative],
     ['egress', trial.egress ? await whyNot(ensureFirewall) : switchedOff],
   ];
   return {

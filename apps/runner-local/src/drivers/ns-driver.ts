@@ -1,13 +1,14 @@
-import { readFile, stat } from 'node:fs/promises';
+import { readFile, stat, writeFile } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
 import {
   type CallOptions,
   type DriverCapabilities,
-  DriverRefused,
   DriverUnavailable,
+  type Hello,
   type NativeCheckpoint,
+  type OpenedCheckpoint,
   type Probe,
   type SandboxDriver,
   SandboxGone,
@@ -17,8 +18,10 @@ import {
   SupervisorClient,
 } from '@vmux/runner-kit';
 import { directoryBase, makeHostBase, type NsBase, removeUnusedBases } from './ns-base';
-import { isTrial, NO_CHECKPOINTS, tryNs } from './ns-capabilities';
+import { isTrial, trialSpec, tryNs } from './ns-capabilities';
 import { NsFreezer, needFreezer } from './ns-cgroup';
+import { NsCheckpoints, SINCE, treesOf } from './ns-checkpoint';
+import { NsDisks, type NsStoreKind, sessionOfRef } from './ns-checkpoint-store';
 import { ensureFirewall, interfaceArgument, networkArguments, resolverText } from './ns-egress';
 import { runProgram } from './ns-launcher';
 import { checkSpec, createArguments, NO_RESOLVER } from './ns-spec';
@@ -50,11 +53,14 @@ export interface NsDriverOptions {
   readonly egress?: boolean;
   /** Name servers for sandboxes with egress where the host's own are private. */
   readonly resolvers?: readonly string[];
+  /** Where the disks of sandboxes are: `plain` makes no filesystem of its own for native checkpoints. */
+  readonly store?: NsStoreKind;
 }
 
 interface Prepared {
   readonly store: NsStore;
   readonly freezer: NsFreezer | undefined;
+  readonly disks: NsDisks;
 }
 
 /** Sandboxes out of Linux namespaces, with no engine: native/ns-launcher does what needs system calls. */
@@ -69,7 +75,9 @@ export class NsDriver implements SandboxDriver {
 
   constructor(options: NsDriverOptions) {
     const resolvers = ['1.1.1.1', '9.9.9.9'];
-    const defaults = { images: {}, spoolMiB: 2048, cgroupParent: 'vmux', egress: false, resolvers };
+    const store: NsStoreKind = 'auto';
+    const plain = { images: {}, spoolMiB: 2048, cgroupParent: 'vmux', egress: false };
+    const defaults = { ...plain, resolvers, store };
     this.#options = { ...defaults, ...options };
   }
 
@@ -80,6 +88,7 @@ export class NsDriver implements SandboxDriver {
       programs: [launcherPath, supervisorPath],
       egress,
       hasFreezer: async () => (await this.#prepare()).freezer !== undefined,
+      whyNoClones: async () => (await this.#prepare()).disks.whyNot,
     };
     this.#capabilities ??= tryNs(trial, signal).catch((fault) => {
       this.#capabilities = undefined;
@@ -88,14 +97,21 @@ export class NsDriver implements SandboxDriver {
     return this.#capabilities;
   }
 
-  async create(spec: SandboxSpec, { signal }: CallOptions = {}): Promise<void> {
+  create(spec: SandboxSpec, { signal }: CallOptions = {}): Promise<void> {
+    return this.#create(spec, null, signal);
+  }
+
+  async #create(spec: SandboxSpec, from: NativeCheckpoint | null, signal?: AbortSignal) {
     checkSpec(spec, this.#options);
-    const { store } = await this.#prepare();
+    const { store, disks } = await this.#prepare();
     const key = keyOf(spec.id);
     await this.#alone(key, async () => {
       const base = await this.#baseOf(spec.image);
+      const kept = from && (await this.#checkpoints(disks).forBase(from, base));
+      const { diskMiB } = spec.limits;
+      const templates = join(store.dataDir, 'templates');
       const [disk, spool, supervisor] = await Promise.all([
-        diskTemplate(join(store.dataDir, 'templates'), spec.limits.diskMiB),
+        disks.whyNot === undefined ? '' : diskTemplate(templates, diskMiB),
         diskTemplate(join(store.dataDir, 'templates'), this.#options.spoolMiB),
         this.#supervisorCopy(store),
       ]);
@@ -103,15 +119,21 @@ export class NsDriver implements SandboxDriver {
       const { id, limits, egress } = spec;
       const { generation } = base;
       const createdAtMs = Date.now();
-      const made = { version: 1, id, limits, generation, egress, createdAtMs } as const;
+      const sinceNs = kept?.sinceNs ?? null;
+      const trees = treesOf(base);
+      const { image } = spec;
+      const known = { id, limits, generation, egress, createdAtMs, trees, image, sinceNs };
+      const made = { version: 1, ...known } as const;
       const state = await store.add(key, made);
       try {
         const { cgroupParent } = this.#options;
         const files = { dir: store.directoryOf(key), disk, spool, supervisor };
+        if (disks.whyNot === undefined) await disks.add(key, files.dir, kept ?? diskMiB);
         const network = await this.#networkOf(spec, state.slot);
         const args = createArguments(state, base, files, cgroupParent, network);
         await runProgram(this.#options.launcherPath, args, signal);
-        await this.#greet(id, signal);
+        const { startedAtUs } = await this.#greet(id, signal);
+        await writeFile(join(files.dir, SINCE), sinceNs ?? `${startedAtUs}000`, { mode: 0o600 });
       } catch (fault) {
         await this.#remove(key);
         throw fault;
@@ -168,16 +190,57 @@ export class NsDriver implements SandboxDriver {
     return this.#freeze(id, false, signal);
   }
 
-  async checkpoint(_id: SandboxId, _options: CallOptions = {}): Promise<NativeCheckpoint> {
-    throw new DriverRefused('unsupported', NO_CHECKPOINTS);
+  /** A clone of its disk, taken while it stands still; one that is suspended stays so. */
+  async checkpoint(id: SandboxId, { signal }: CallOptions = {}): Promise<NativeCheckpoint> {
+    const { disks, freezer, store } = await this.#prepare();
+    const key = keyOf(id);
+    return this.#alone(key, async () => {
+      await this.adopt(id);
+      const state = await store.read(key);
+      if (!state) throw new SandboxGone('this runner has no record of it');
+      const directory = store.directoryOf(key);
+      return this.#checkpoints(disks).take(state, directory, needFreezer(freezer), signal);
+    });
   }
 
-  async restore(
-    _spec: SandboxSpec,
-    _from: NativeCheckpoint,
-    _options: CallOptions = {},
-  ): Promise<void> {
-    throw new DriverRefused('unsupported', NO_CHECKPOINTS);
+  restore(spec: SandboxSpec, from: NativeCheckpoint, { signal }: CallOptions = {}): Promise<void> {
+    return this.#create(spec, from, signal);
+  }
+
+  async readCheckpoint<T>(
+    from: NativeCheckpoint,
+    read: (opened: OpenedCheckpoint) => Promise<T>,
+    { signal }: CallOptions = {},
+  ): Promise<T> {
+    const { disks } = await this.#prepare();
+    const image = (await disks.find(from.ref))?.image ?? null;
+    const spec = { ...trialSpec(), image };
+    const { id } = spec;
+    await this.#create(spec, from, signal);
+    try {
+      const pipe = await this.openPipe(id, { signal });
+      const client = await SupervisorClient.connect(pipe, { ...id, signal });
+      try {
+        return await read({ id, client });
+      } finally {
+        client.close();
+      }
+    } finally {
+      await this.destroy(id);
+    }
+  }
+
+  async forget(ref: string): Promise<void> {
+    await (await this.#prepare()).disks.drop(ref);
+  }
+
+  async checkpoints(): Promise<readonly { readonly ref: string; readonly sessionId: string }[]> {
+    const refs = await (await this.#prepare()).disks.refs();
+    return refs.map((ref) => ({ ref, sessionId: sessionOfRef(ref) }));
+  }
+
+  #checkpoints(disks: NsDisks): NsCheckpoints {
+    return new NsCheckpoints(disks);
   }
 
   async destroy(id: SandboxId, _options: CallOptions = {}): Promise<void> {
@@ -189,6 +252,7 @@ export class NsDriver implements SandboxDriver {
 
   async close(): Promise<void> {
     await Promise.allSettled(this.#busy.values());
+    await (await this.#prepared)?.disks.close();
   }
 
   #prepare(): Promise<Prepared> {
@@ -202,13 +266,15 @@ export class NsDriver implements SandboxDriver {
   async #open(): Promise<Prepared> {
     const { dataDir, cgroupParent } = this.#options;
     const store = await NsStore.open(dataDir);
+    const disks = await NsDisks.open(dataDir, this.#options.store);
     await store.sweep();
+    await disks.sweep(new Set(await store.keys()));
     const used = new Set<string>();
     for (const key of await store.keys()) {
       const state = await store.read(key);
       // Nobody asked for a trial, so nobody would ever destroy one that a killed driver left.
       if (state && isTrial(state.id) && !(await isAlive(await store.ownerOf(state.slot))))
-        await this.#remove(key, store);
+        await this.#remove(key, store, disks);
       else used.add(state?.generation ?? '');
     }
     const bases = join(dataDir, 'base');
@@ -216,7 +282,7 @@ export class NsDriver implements SandboxDriver {
       if (used.has(generation)) return true;
       return isAlive(await readFile(join(bases, generation, 'owner'), 'utf8').catch(() => ''));
     });
-    return { store, freezer: await NsFreezer.find(cgroupParent) };
+    return { store, freezer: await NsFreezer.find(cgroupParent), disks };
   }
 
   /** Copied again when the program was built anew. */
@@ -288,13 +354,15 @@ export class NsDriver implements SandboxDriver {
   }
 
   /** Proves that the supervisor answers; says what it complained of when it does not. */
-  async #greet(id: SandboxId, signal?: AbortSignal): Promise<void> {
+  async #greet(id: SandboxId, signal?: AbortSignal): Promise<Hello> {
     try {
       const client = await SupervisorClient.connect(await this.openPipe(id, { signal }), {
         ...id,
         signal,
       });
+      const { hello } = client;
       client.close();
+      return hello;
     } catch (fault) {
       signal?.throwIfAborted();
       const log = join((await this.#prepare()).store.directoryOf(keyOf(id)), 'supervisor.log');
@@ -305,14 +373,16 @@ export class NsDriver implements SandboxDriver {
     }
   }
 
-  async #remove(key: string, store?: NsStore): Promise<void> {
+  async #remove(key: string, store?: NsStore, disks?: NsDisks): Promise<void> {
     const from = store ?? (await this.#prepare()).store;
+    const images = disks ?? (await this.#prepare()).disks;
     const state = await from.read(key);
     const { launcherPath, cgroupParent } = this.#options;
     const names = [`--name=${cgroupNameOf(key)}`, `--cgroup-parent=${cgroupParent}`];
     const network = state?.egress ? [interfaceArgument(state.slot)] : [];
     const dir = `--dir=${from.directoryOf(key)}`;
     await runProgram(launcherPath, ['destroy', dir, ...names, ...network]);
+    await images.remove(key);
     if (state) await from.freeSlot(state.slot);
   }
 

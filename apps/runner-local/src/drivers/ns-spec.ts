@@ -47,6 +47,7 @@ export function createArguments(
     `--hostname=${id.sessionId}`,
     `--epoch=${id.epoch}`,
     `--instance=${id.instance}`,
+    ...(state.sinceNs ? [`--since-ns=${state.sinceNs}`] : []),
     `--supervisor=${files.supervisor}`,
     `--disk-template=${files.disk}`,
     `--spool-template=${files.spool}`,

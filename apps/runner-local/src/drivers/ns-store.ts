@@ -12,6 +12,11 @@ export interface NsState {
   readonly generation: string | null;
   readonly egress: boolean;
   readonly createdAtMs: number;
+  /** Where the trees of its base are mounted. */
+  readonly trees?: readonly string[];
+  readonly image?: string | null;
+  /** For one that was made out of a checkpoint: since when its files are the workload's. */
+  readonly sinceNs?: string | null;
 }
 
 /** One range of 65,536 user ids for each sandbox, above what other software hands out. */

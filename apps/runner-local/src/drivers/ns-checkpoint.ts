@@ -1,0 +1,61 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { DriverRefused, type NativeCheckpoint } from '@vmux/runner-kit';
+import type { NsBase } from './ns-base';
+import type { NsFreezer } from './ns-cgroup';
+import type { NsDiskFacts, NsDisks } from './ns-checkpoint-store';
+import { runProgram } from './ns-launcher';
+import { cgroupNameOf, keyOf, type NsState } from './ns-store';
+
+/** In a sandbox's directory: since when its files are the workload's, in nanoseconds since 1970. */
+export const SINCE = 'since';
+
+/** Clones of disks, taken while everything in the sandbox stands still. */
+export class NsCheckpoints {
+  constructor(private readonly disks: NsDisks) {}
+
+  async take(
+    state: NsState,
+    directory: string,
+    freezer: NsFreezer,
+    signal?: AbortSignal,
+  ): Promise<NativeCheckpoint> {
+    if (this.disks.whyNot !== undefined) throw new DriverRefused('unsupported', this.disks.whyNot);
+    const key = keyOf(state.id);
+    const name = cgroupNameOf(key);
+    const [pid] = (await readFile(join(directory, 'pid'), 'utf8')).split(' ');
+    const sync = () => runProgram('sync', ['-f', `/proc/${pid}/root`], signal);
+    const facts = await factsOf(state, directory);
+    const stood = await freezer.isFrozen(name);
+    // Most of what is to be written is written while it goes on: it stands still for the rest alone.
+    if (!stood) await sync();
+    await freezer.set(name, true, signal);
+    try {
+      await sync();
+      return await this.disks.keep(key, state.id.sessionId, facts);
+    } finally {
+      if (!stood) await freezer.set(name, false);
+    }
+  }
+
+  /** The checkpoint, if it is here and fits the base; says why when it does not. */
+  async forBase(
+    { ref }: NativeCheckpoint,
+    base: NsBase,
+  ): Promise<NativeCheckpoint & Pick<NsDiskFacts, 'sinceNs'>> {
+    const found = await this.disks.find(ref);
+    if (!found) throw new DriverRefused('unsupported', 'this runner does not have the checkpoint');
+    if (found.trees.join() !== treesOf(base).join())
+      throw new DriverRefused('unsupported', 'the checkpoint is of another base');
+    return found;
+  }
+}
+
+export const treesOf = ({ trees }: NsBase): readonly string[] => trees.map(({ target }) => target);
+
+async function factsOf(
+  { trees = [], image = null }: NsState,
+  directory: string,
+): Promise<NsDiskFacts> {
+  return { trees, image, sinceNs: await readFile(join(directory, SINCE), 'utf8') };
+}
