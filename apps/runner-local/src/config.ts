@@ -12,6 +12,8 @@ export interface Config {
   readonly launcherFile: string;
   /** For docker sessions that name none. */
   readonly dockerImage: string;
+  /** Whether sessions may ask for the public internet; the first that does changes the host's firewall. */
+  readonly egress: boolean;
   /** Where gateways reach the data plane. */
   readonly tunnel: {
     readonly host: string;
@@ -45,9 +47,17 @@ export function configFrom(env: NodeJS.ProcessEnv): Config {
     supervisorFile: join(native, 'vmux-supervisor'),
     launcherFile: join(native, 'vmux-ns'),
     dockerImage: env.VMUX_DOCKER_IMAGE || 'debian:bookworm-slim',
+    egress: egressFrom(env),
     tunnel: tunnelFrom(env),
     logLevel: env.VMUX_LOG_LEVEL || 'info',
   };
+}
+
+function egressFrom(env: NodeJS.ProcessEnv): boolean {
+  const said = env.VMUX_EGRESS || 'on';
+  if (said !== 'on' && said !== 'off')
+    throw new Error('set VMUX_EGRESS to on, so that sessions may ask for the internet, or to off');
+  return said === 'on';
 }
 
 function tunnelFrom(env: NodeJS.ProcessEnv): Config['tunnel'] {

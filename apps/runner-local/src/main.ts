@@ -55,6 +55,7 @@ function driversOf(config: Config): SandboxDriver[] {
     dataDir: join(config.dataDir, 'ns'),
     launcherPath: launcherFile,
     supervisorPath: supervisorFile,
+    egress: config.egress,
   });
   const endpoint = resolveEndpoint({ env: process.env });
   if (!endpoint) return [ns];

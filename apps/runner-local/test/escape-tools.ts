@@ -1,7 +1,12 @@
 import { randomBytes } from 'node:crypto';
 import { chmodSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { type SandboxDriver, type SandboxId, SupervisorClient } from '@vmux/runner-kit';
+import {
+  type SandboxDriver,
+  type SandboxId,
+  type SandboxSpec,
+  SupervisorClient,
+} from '@vmux/runner-kit';
 import { releaseLater, whenThisProcessDies } from '@vmux/testing';
 
 const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
@@ -23,12 +28,12 @@ export const enter = (driver: SandboxDriver): Promise<Inside> =>
 
 export async function enterWith(
   driver: SandboxDriver,
-  { egress }: { readonly egress: boolean },
+  network: Pick<SandboxSpec, 'egress' | 'allowHosts'>,
 ): Promise<Inside> {
   const instance = randomBytes(8).toString('hex');
   const id = { sessionId: `escape-${instance.slice(0, 4)}`, epoch: 1, instance };
   const limits = { cpus: 2, memoryMiB: 512, diskMiB: 256, pids: 256 };
-  await driver.create({ id, limits, image: null, egress, gpu: null });
+  await driver.create({ id, limits, image: null, gpu: null, ...network });
   const client = await SupervisorClient.connect(await driver.openPipe(id), id);
 
   const exec = async (argv: readonly string[]) => {

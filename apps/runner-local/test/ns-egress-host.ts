@@ -47,6 +47,9 @@ async function main(options: string): Promise<void> {
   const one = await enterWith(driver, { egress: true });
   const two = await enterWith(driver, { egress: true });
   const cut = await enterWith(driver, { egress: false });
+  const allowHosts = ['10.9.9.9', '203.0.113.1'];
+  const favoured = await enterWith(driver, { egress: true, allowHosts });
+  const all = [one, two, cut, favoured];
   try {
     const listen =
       'use IO::Socket::INET; $s = IO::Socket::INET->new(LocalPort => 7000, Listen => 5); print "up\\n"; $|=1; while ($c = $s->accept) { print $c "two"; close $c }';
@@ -72,6 +75,9 @@ async function main(options: string): Promise<void> {
     reached['another sandbox'] = await dial(one, theirs, 7000);
     reached.itself = await dial(two, theirs, 7000);
     reached['the internet from a sandbox without egress'] = await dial(cut, '203.0.113.2', 80);
+    reached['a private address that is allowed'] = await dial(favoured, '10.9.9.9', 80);
+    reached['the host where it is allowed'] = await dial(favoured, '203.0.113.1', 8080);
+    reached['a private address beside an allowed one'] = await dial(favoured, '192.168.7.7', 80);
     const fromInternet = `${inside} timeout 2 perl -MIO::Socket::INET -e '$s = IO::Socket::INET->new(PeerAddr => "${theirs}:7000", Timeout => 1) or exit 7; print <$s>' || true`;
     sh(`${inside} ip route add 100.127.0.0/16 via 203.0.113.1`);
     reached['a sandbox from the internet'] = sh(fromInternet).toString() || 'refused';
@@ -79,11 +85,14 @@ async function main(options: string): Promise<void> {
     const resolver = (await one.sh('cat /etc/resolv.conf')).text;
     const links = () => (readFileSync('/proc/net/dev', 'utf8').match(/vmux\d+/g) ?? []).length;
     const before = links();
-    await Promise.all([one, two, cut].map(({ id }) => driver.destroy(id)));
-    const result = { capabilities, reached, v6, resolver, links: [before, links()] };
+    const allowances = () => sh('iptables -t raw -S VMUX-ALLOWED | grep -c ACCEPT || true');
+    const allowedBefore = Number(allowances());
+    await Promise.all(all.map(({ id }) => driver.destroy(id)));
+    const allowed = [allowedBefore, Number(allowances())];
+    const result = { capabilities, reached, v6, resolver, links: [before, links()], allowed };
     console.log(JSON.stringify(result));
   } finally {
-    await Promise.all([one, two, cut].map(({ id }) => driver.destroy(id)));
+    await Promise.all(all.map(({ id }) => driver.destroy(id)));
     internet.kill('SIGKILL');
     host.close();
   }

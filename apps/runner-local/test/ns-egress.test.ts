@@ -3,6 +3,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { describeUnless, projectRoot, releaseAll } from '@vmux/testing';
+import { resolveHosts } from '../src/drivers/ns-egress-hosts';
 import { isRoot, nsOptions } from './ns-target';
 
 const programs = ['ip', 'iptables', 'ip6tables', 'iptables-restore', 'unshare', 'nsenter'];
@@ -13,6 +14,20 @@ const reason = isRoot ? `missing: ${missing.join(', ')}` : 'needs root on Linux'
 
 afterAll(releaseAll);
 
+describe('allowHosts', () => {
+  it('takes addresses and names that this host knows', async () => {
+    expect(await resolveHosts(['10.1.2.3'])).toEqual([{ name: '10.1.2.3', address: '10.1.2.3' }]);
+    expect(await resolveHosts(['localhost'])).toContainEqual({
+      name: 'localhost',
+      address: '127.0.0.1',
+    });
+  });
+
+  it.each(['a b', '*', '::1', '10.0.0.0/8', 'nowhere.invalid'])('refuses %s', async (name) => {
+    await expect(resolveHosts([name])).rejects.toMatchObject({ next: 'refuse', reason: 'invalid' });
+  });
+});
+
 describeUnless(isRoot && missing.length === 0, reason)('an ns sandbox with egress', () => {
   let found: {
     capabilities: { offered: string[] };
@@ -20,6 +35,7 @@ describeUnless(isRoot && missing.length === 0, reason)('an ns sandbox with egres
     v6: string;
     resolver: string;
     links: number[];
+    allowed: number[];
   };
 
   beforeAll(async () => {
@@ -66,7 +82,19 @@ describeUnless(isRoot && missing.length === 0, reason)('an ns sandbox with egres
   });
 
   it('takes its interface with it when it ends', () => {
-    expect(found.links).toEqual([2, 0]);
+    expect(found.links).toEqual([3, 0]);
+  });
+
+  it('reaches what is allowed by name although it is not public, and nothing beside it', () => {
+    expect(found.reached).toMatchObject({
+      'a private address that is allowed': 'internet',
+      'the host where it is allowed': 'host',
+      'a private address beside an allowed one': 'refused',
+    });
+  });
+
+  it('leaves no allowance to whoever gets its interface next', () => {
+    expect(found.allowed).toEqual([2, 0]);
   });
 
   it('is something else than a sandbox without egress, which reaches nothing', () => {

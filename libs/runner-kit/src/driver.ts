@@ -25,6 +25,11 @@ export interface SandboxSpec {
   readonly image: string | null;
   /** Whether the public internet can be reached from inside. Needs the capability `egress`. */
   readonly egress: boolean;
+  /**
+   * Names and addresses that may be reached although they are not public: of this machine, of its networks.
+   * They are resolved where the driver runs.
+   */
+  readonly allowHosts?: readonly string[];
   /** A kind of accelerator. Needs the capability `gpu`. */
   readonly gpu: string | null;
 }

@@ -18,7 +18,7 @@
 /* What the caller does next is told by the exit status: 2 fix the call, 3 this machine cannot do it, 4 try again. */
 enum { EXIT_USAGE = 2, EXIT_REFUSED = 3, EXIT_FAILED = 4 };
 
-enum { MAX_TREES = 16, MAX_LAYERS = 8, MAX_HIDE = 64, MAX_VIEWS = 8 };
+enum { MAX_TREES = 16, MAX_LAYERS = 8, MAX_HIDE = 64, MAX_VIEWS = 8, MAX_HOSTS = 256 };
 
 struct tree {
   const char *target; /* absolute path in the sandbox; the first tree is "/" */
@@ -40,6 +40,12 @@ struct view {
   int fd;
 };
 
+/* Reached although it is not public, and known by name inside. */
+struct host {
+  const char *address;
+  const char *name;
+};
+
 struct spec {
   const char *dir;
   const char *name;
@@ -54,6 +60,8 @@ struct spec {
   const char *resolver;
   const char *interface; /* the host's end of the sandbox's network; NULL for loopback alone */
   long address;          /* the sandbox's end, an odd IPv4 address; the host's end is the one before it */
+  struct host hosts[MAX_HOSTS];
+  int host_count;
   long uid_base;
   long memory_mib;
   long cpu_millis;

@@ -4,6 +4,7 @@
      vmux-ns mask    --tree=DIR --out=DIR                         prints how many files it hides */
 #include "common.h"
 
+#include <arpa/inet.h>
 #include <signal.h>
 
 static long number(const char *text, const char *name, long least, long most) {
@@ -39,6 +40,11 @@ static const char *value_of(char *argument, const char *name) {
 
 static bool plain_name(const char *text) {
   return text && *text && strlen(text) <= 63 && strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-") == strlen(text);
+}
+
+static bool host_name(const char *text) {
+  static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._";
+  return *text && strlen(text) <= 253 && strspn(text, allowed) == strlen(text);
 }
 
 static void parse(int argc, char **argv, struct spec *spec) {
@@ -84,6 +90,16 @@ static void parse(int argc, char **argv, struct spec *spec) {
       if (spec->only_count == MAX_TREES) die(EXIT_USAGE, "too many --only");
       struct only *only = &spec->onlys[spec->only_count++];
       only->name_count = split((char *)value, "only", &only->directory, only->names, MAX_HIDE);
+      known = true;
+    }
+    if ((value = value_of(argv[i], "host"))) {
+      if (spec->host_count == MAX_HOSTS) die(EXIT_USAGE, "too many --host");
+      char *equals = strchr(value, '=');
+      struct in_addr address;
+      if (equals) *equals = 0;
+      if (!equals || inet_pton(AF_INET, value, &address) != 1 || !host_name(equals + 1))
+        die(EXIT_USAGE, "--host takes ADDRESS=NAME");
+      spec->hosts[spec->host_count++] = (struct host){value, equals + 1};
       known = true;
     }
     if (!known) die(EXIT_USAGE, "unknown option %s", argv[i]);

@@ -156,5 +156,11 @@ void network_configure(const struct spec *spec) {
   for (size_t i = 0; i < sizeof forbidden / sizeof *forbidden; i++)
     add_route(RTN_PROHIBIT, ntohl(inet_addr(forbidden[i].network)), forbidden[i].bits, 0, 0);
   add_route(RTN_PROHIBIT, (uint32_t)spec->address - 1, 32, 0, 0);
+  for (int i = 0; i < spec->host_count; i++) {
+    uint32_t host = ntohl(inet_addr(spec->hosts[i].address));
+    bool again = host >> 1 == (uint32_t)spec->address >> 1;
+    for (int j = 0; j < i; j++) again = again || !strcmp(spec->hosts[i].address, spec->hosts[j].address);
+    if (!again) add_route(RTN_UNICAST, host, 32, (uint32_t)spec->address - 1, index);
+  }
   add_route(RTN_UNICAST, 0, 0, (uint32_t)spec->address - 1, index);
 }

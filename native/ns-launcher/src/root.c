@@ -235,6 +235,12 @@ void root_enter(const struct spec *spec, const struct stage *stage, int disk_mou
   mount_sys(spec, stage);
   make_dirs("etc");
   char *hosts = format_text("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\t%s\n", spec->hostname);
+  for (int i = 0; i < spec->host_count; i++) {
+    if (!strcmp(spec->hosts[i].address, spec->hosts[i].name)) continue;
+    char *longer = format_text("%s%s\t%s\n", hosts, spec->hosts[i].address, spec->hosts[i].name);
+    free(hosts);
+    hosts = longer;
+  }
   write_file("etc/hosts", hosts);
   char *hostname = format_text("%s\n", spec->hostname);
   write_file("etc/hostname", hostname);

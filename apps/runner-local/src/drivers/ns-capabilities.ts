@@ -9,7 +9,7 @@ import {
   type SandboxId,
   type SandboxSpec,
 } from '@vmux/runner-kit';
-import { ensureFirewall } from './ns-egress';
+import { canFirewall } from './ns-egress';
 
 const never = {
   gpu: 'ns sandboxes see no devices',
@@ -60,7 +60,7 @@ export async function tryNs(trial: NsTrial, signal?: AbortSignal): Promise<Drive
     ['suspend', noFreezer],
     ['checkpoint', noNative],
     ['fork', noNative],
-    ['egress', trial.egress ? await whyNot(ensureFirewall) : switchedOff],
+    ['egress', trial.egress ? await whyNot(canFirewall) : switchedOff],
   ];
   return {
     available: true,

@@ -23,6 +23,7 @@ import { NsFreezer, needFreezer } from './ns-cgroup';
 import { NsCheckpoints, SINCE, treesOf } from './ns-checkpoint';
 import { NsDisks, type NsStoreKind, sessionOfRef } from './ns-checkpoint-store';
 import { ensureFirewall, interfaceArgument, networkArguments, resolverText } from './ns-egress';
+import { allowHostsOf, hostArguments, resolveHosts } from './ns-egress-hosts';
 import { runProgram } from './ns-launcher';
 import { checkSpec, createArguments, NO_RESOLVER } from './ns-spec';
 import {
@@ -301,10 +302,13 @@ export class NsDriver implements SandboxDriver {
   }
 
   /** The firewall stands before the sandbox does: without it there is none. */
-  async #networkOf({ egress }: SandboxSpec, slot: number) {
+  async #networkOf({ egress, allowHosts }: SandboxSpec, slot: number) {
     if (!egress) return { resolver: NO_RESOLVER, args: [] };
+    const allowed = await resolveHosts(allowHosts ?? []);
     await ensureFirewall();
-    return { resolver: await resolverText(this.#options.resolvers), args: networkArguments(slot) };
+    await allowHostsOf(slot, allowed);
+    const args = [...networkArguments(slot), ...hostArguments(allowed)];
+    return { resolver: await resolverText(this.#options.resolvers), args };
   }
 
   async #baseOf(image: string | null): Promise<NsBase> {
@@ -383,6 +387,7 @@ export class NsDriver implements SandboxDriver {
     const dir = `--dir=${from.directoryOf(key)}`;
     await runProgram(launcherPath, ['destroy', dir, ...names, ...network]);
     await images.remove(key);
+    if (state?.egress) await allowHostsOf(state.slot, []);
     if (state) await from.freeSlot(state.slot);
   }
 

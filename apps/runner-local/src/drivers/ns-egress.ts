@@ -9,6 +9,7 @@ const PREFIX = 'vmux';
 const POOL = '100.127.0.0/16';
 const POOL_START = 0x647f_0000;
 const POOL_SLOTS = 32_768;
+const MAX_PRINTED = 16 * 1024 * 1024;
 
 /** As in native/ns-launcher/src/network.c. */
 const FORBIDDEN = [
@@ -25,15 +26,19 @@ const FORBIDDEN = [
   '240.0.0.0/4',
 ] as const;
 
+/** What single sandboxes may reach all the same; not replaced with the rest. */
+export const ALLOWED = 'VMUX-ALLOWED';
+
 /**
  * From a sandbox: drop what is for this host or for a forbidden network before it is even routed. To a
  * sandbox: answers alone. Chains are replaced whole, in one step.
  */
 const RULES = `*raw
 :VMUX-GUARD - [0:0]
+-A VMUX-GUARD ! -s ${POOL} -j DROP
+-A VMUX-GUARD -j ${ALLOWED}
 -A VMUX-GUARD -m addrtype --dst-type LOCAL -j DROP
 ${FORBIDDEN.map((network) => `-A VMUX-GUARD -d ${network} -j DROP`).join('\n')}
--A VMUX-GUARD ! -s ${POOL} -j DROP
 COMMIT
 *filter
 :VMUX-FORWARD - [0:0]
@@ -54,13 +59,22 @@ const JUMPS: readonly (readonly string[])[] = [
 /** Sandboxes have no IPv6 address; should they ever get one, it leads nowhere. */
 const JUMP6 = ['-t', 'raw', 'PREROUTING', '-i', `${PREFIX}+`, '-j', 'DROP'] as const;
 
-/** Puts the host's firewall in place, or finds it there. Throws, and so no sandbox starts, when it cannot. */
-export async function ensureFirewall(): Promise<void> {
+/** Throws when the host's firewall cannot be put in place; changes nothing. */
+export async function canFirewall(): Promise<void> {
   if ((await readFile('/proc/sys/net/ipv4/ip_forward', 'utf8')).trim() !== '1')
     throw new DriverRefused(
       'unsupported',
       'net.ipv4.ip_forward is 0: set it to 1 to give sandboxes a network',
     );
+  for (const program of ['iptables', 'iptables-restore']) await must(program, ['--version']);
+}
+
+/** Puts the host's firewall in place, or finds it there. Throws, and so no sandbox starts, when it cannot. */
+export async function ensureFirewall(): Promise<void> {
+  await canFirewall();
+  const table = ['-w', '5', '-t', 'raw'];
+  if ((await execute('iptables', [...table, '-n', '-L', ALLOWED])).code !== 0)
+    await must('iptables', [...table, '-N', ALLOWED]);
   await must('iptables-restore', ['-w', '5', '--noflush'], RULES);
   for (const [table, name, chain, ...rule] of JUMPS)
     await ensureRule('iptables', [table, name, chain].map(String), rule);
@@ -81,19 +95,23 @@ async function ensureRule(
   await must(program, place('-I', '1'));
 }
 
-async function must(program: string, args: readonly string[], input = ''): Promise<void> {
+export async function must(program: string, args: readonly string[], input = ''): Promise<void> {
   const { code, said } = await execute(program, args, input);
   if (code !== 0) throw new DriverUnavailable(`${program}: ${said.trim() || `ended with ${code}`}`);
 }
 
-async function execute(
+export async function execute(
   program: string,
   args: readonly string[],
   input = '',
-): Promise<{ code: number | null; said: string }> {
+): Promise<{ code: number | null; said: string; printed: string }> {
   const env = { PATH: '/usr/sbin:/sbin:/usr/bin:/bin', LANG: 'C' };
-  const child = spawn(program, args, { stdio: ['pipe', 'ignore', 'pipe'], env });
+  const child = spawn(program, args, { stdio: ['pipe', 'pipe', 'pipe'], env });
   let said = '';
+  let printed = '';
+  child.stdout.on('data', (data) => {
+    printed = (printed + data).slice(-MAX_PRINTED);
+  });
   child.stderr.on('data', (data) => {
     said = (said + data).slice(-1000);
   });
@@ -101,7 +119,7 @@ async function execute(
   child.stdin.end(input);
   try {
     const [code] = await once(child, 'close');
-    return { code, said };
+    return { code, said, printed };
   } catch (fault) {
     if ((fault as NodeJS.ErrnoException).code === 'ENOENT')
       throw new DriverRefused('unsupported', `${program} is missing: install iptables`);
@@ -109,7 +127,8 @@ async function execute(
   }
 }
 
-export const interfaceArgument = (slot: number): string => `--interface=${PREFIX}${slot}`;
+export const interfaceOf = (slot: number): string => `${PREFIX}${slot}`;
+export const interfaceArgument = (slot: number): string => `--interface=${interfaceOf(slot)}`;
 
 /** The launcher's arguments for a sandbox with a network. */
 export function networkArguments(slot: number): string[] {

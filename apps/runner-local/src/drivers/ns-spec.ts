@@ -23,6 +23,8 @@ export function checkSpec(
       'unsupported',
       'this runner gives its ns sandboxes no network: ask for a sandbox without egress',
     );
+  if (spec.allowHosts?.length && !spec.egress)
+    throw new DriverRefused('invalid', 'allowHosts adds to egress: switch egress on');
   if (spec.gpu !== null) throw new DriverRefused('unsupported', 'ns sandboxes see no GPU');
   if (spec.image !== null && !Object.hasOwn(offered.images, spec.image))
     throw new DriverRefused('unsupported', `there is no image named ${spec.image}`);
