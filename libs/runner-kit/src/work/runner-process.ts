@@ -58,6 +58,7 @@ export function runnerConfigFrom(env: NodeJS.ProcessEnv, defaults: RunnerDefault
 export async function runnerProcess(
   config: RunnerConfig,
   drivers: readonly SandboxDriver[],
+  { emulated = false }: { readonly emulated?: boolean } = {},
 ): Promise<void> {
   const logger = pino(
     { level: config.logLevel, base: { runner: config.runnerId } },
@@ -73,6 +74,7 @@ export async function runnerProcess(
     journalDirectory: join(config.dataDir, 'journal'),
     artifacts: config.artifactsDir ? await ArtifactDirectory.at(config.artifactsDir) : undefined,
     maxSandboxes: config.maxSandboxes,
+    emulated,
     tunnel: config.tunnel,
     log: (message, facts = {}) => logger.info(facts, message),
   });
