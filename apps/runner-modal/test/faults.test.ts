@@ -1,0 +1,212 @@
+import { createHash, randomBytes } from 'node:crypto';
+import { join } from 'node:path';
+import { type SandboxId, SupervisorClient } from '@vmux/runner-kit';
+import { describeUnless, projectRoot, releaseAll, until } from '@vmux/testing';
+import { ModalDriver, type ModalDriverSettings, nameOf } from '../src/drivers/modal-driver';
+import { type ModalEmulator, startModalEmulator } from './emulator';
+
+jest.setTimeout(120_000);
+
+const group = describeUnless(
+  process.platform === 'linux' && process.getuid?.() === 0,
+  'the emulator’s workers are namespaces, which need Linux and root',
+);
+
+const QUIET = {
+  dropOutputEveryBytes: 0,
+  throttleCalls: 0,
+  unavailableCalls: 0,
+  createDelayMs: 0,
+  queueGpus: false,
+  quota: 0,
+  routerTokenSeconds: 3600,
+};
+const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
+
+group('on Modal (emulated)', () => {
+  let emulator: ModalEmulator;
+  let driver: ModalDriver;
+  const made: SandboxId[] = [];
+  const drivers: ModalDriver[] = [];
+
+  const settings = (change: Partial<ModalDriverSettings> = {}): ModalDriverSettings => ({
+    runnerId: 'test',
+    tokenId: emulator.tokenId,
+    tokenSecret: emulator.tokenSecret,
+    serverUrl: emulator.url,
+    appName: 'vmux-test',
+    supervisorFile: join(projectRoot(), 'dist/native/vmux-supervisor'),
+    defaultImage: 'python:3.12-slim-bookworm',
+    ...change,
+  });
+  const open = (change: Partial<ModalDriverSettings> = {}) => {
+    const opened = new ModalDriver(settings(change));
+    drivers.push(opened);
+    return opened;
+  };
+  const newId = (): SandboxId => {
+    const id = { sessionId: 'web-0a1b', epoch: 1, instance: randomBytes(8).toString('hex') };
+    made.push(id);
+    return id;
+  };
+  const specOf = (id: SandboxId, gpu: string | null = null) => ({
+    id,
+    limits: { cpus: 1, memoryMiB: 256, diskMiB: 512, pids: 256 },
+    image: null,
+    egress: false,
+    gpu,
+  });
+  const connect = async (id: SandboxId) => SupervisorClient.connect(await driver.openPipe(id), id);
+
+  beforeAll(async () => {
+    emulator = await startModalEmulator();
+    driver = open();
+  });
+  afterEach(async () => {
+    await emulator.faults(QUIET);
+    await Promise.all(made.splice(0).map((id) => driver.destroy(id)));
+  });
+  afterAll(async () => {
+    await Promise.all(drivers.map((opened) => opened.close()));
+    await emulator.stop();
+    await releaseAll();
+  });
+
+  it('output is exact though its stream is dropped again and again', async () => {
+    const id = newId();
+    await driver.create(specOf(id));
+    await emulator.faults({ dropOutputEveryBytes: 700_000 });
+    const client = await connect(id);
+    const bytes = 8 * 1024 * 1024;
+    const argv = ['sh', '-c', `head -c ${bytes} /dev/urandom | tee /tmp/out`];
+    await client.start({ execId: 'flood', argv, env: { PATH } });
+    const hash = createHash('sha256');
+    let size = 0;
+    for await (const item of client.read('flood')) {
+      if (!('data' in item)) continue;
+      hash.update(item.data);
+      size += item.data.length;
+    }
+    const sums: Buffer[] = [];
+    await client.start({ execId: 'sum', argv: ['sha256sum', '/tmp/out'], env: { PATH } });
+    for await (const item of client.read('sum')) if ('data' in item) sums.push(item.data);
+    client.close();
+    expect([size, hash.digest('hex')]).toEqual([bytes, String(sums).slice(0, 64)]);
+  });
+
+  it('a router token that has expired is renewed on the way', async () => {
+    await emulator.faults({ routerTokenSeconds: 2 });
+    const id = newId();
+    await driver.create(specOf(id));
+    const client = await connect(id);
+    await client.start({ execId: 'before', argv: ['sleep', '3'], env: { PATH } });
+    for await (const _ of client.read('before'));
+    await client.start({ execId: 'after', argv: ['true'], env: { PATH } });
+    for await (const item of client.read('after'))
+      if (item.kind === 'end') expect(item.exec.outcome).toEqual({ kind: 'exited', code: 0 });
+    client.close();
+  });
+
+  it.each([
+    ['lost', /internal failure|worker was lost/],
+    ['evicted', /evicted|worker was lost/],
+    ['idle-timeout', /idle|worker was lost/],
+    ['timeout', /lifetime|worker was lost/],
+  ])('a sandbox that was %s is gone, though its exit code is 0', async (how, evidence) => {
+    const id = newId();
+    await driver.create(specOf(id));
+    await emulator.end(nameOf(id), how);
+    expect(await driver.probe(id)).toEqual({
+      state: 'gone',
+      evidence: expect.stringMatching(evidence),
+    });
+    await expect(driver.openPipe(id)).rejects.toMatchObject({ next: 'lost' });
+  });
+
+  it('a GPU that is queued can be given up, and leaves nothing', async () => {
+    await emulator.faults({ queueGpus: true });
+    const id = newId();
+    const giving = new AbortController();
+    const created = driver.create(specOf(id, 'T4'), { signal: giving.signal });
+    created.catch(() => undefined);
+    await until(async () => (await emulator.sandboxes()).some(({ gpu }) => gpu === 'T4:1'));
+    giving.abort(new Error('given up'));
+    await expect(created).rejects.toThrow('given up');
+    await emulator.faults({ queueGpus: false });
+    await until(async () => {
+      const left = (await emulator.sandboxes()).filter(({ gpu }) => gpu === 'T4:1');
+      return left.every(({ result }) => result !== null);
+    });
+    expect(await driver.list()).toEqual([]);
+  });
+
+  it('a GPU that is queued is had when there is one', async () => {
+    await emulator.faults({ queueGpus: true });
+    const id = newId();
+    const created = driver.create(specOf(id, 'h100:2'));
+    await until(async () => (await emulator.sandboxes()).some(({ gpu }) => gpu === 'H100:2'));
+    await emulator.faults({ queueGpus: false });
+    await created;
+    expect(await driver.probe(id)).toEqual({ state: 'running' });
+    (await connect(id)).close();
+  });
+
+  it('a create whose answer was lost is found again by another driver', async () => {
+    const id = newId();
+    await driver.create(specOf(id));
+    const other = open();
+    expect(await other.adopt(id)).toMatchObject({ id, probe: { state: 'running' } });
+    await expect(other.create(specOf(id))).rejects.toMatchObject({ reason: 'exists' });
+    expect(await other.list()).toHaveLength(1);
+  });
+
+  it('a service that is away for a moment is asked again', async () => {
+    await emulator.faults({ unavailableCalls: 2 });
+    const id = newId();
+    await driver.create(specOf(id));
+    expect(await driver.probe(id)).toEqual({ state: 'running' });
+  });
+
+  it('a call that is throttled makes nothing and may be tried again', async () => {
+    const id = newId();
+    await driver.capabilities();
+    await emulator.faults({ throttleCalls: 1 });
+    await expect(driver.create(specOf(id))).rejects.toMatchObject({ next: 'retry' });
+    await driver.create(specOf(id));
+  });
+
+  it('no capacity is told as such, and may be tried again', async () => {
+    await emulator.faults({ quota: 1 });
+    const id = newId();
+    await driver.create(specOf(id));
+    await expect(driver.create(specOf(newId()))).rejects.toMatchObject({
+      next: 'retry',
+      message: expect.stringContaining('no capacity'),
+    });
+  });
+
+  it('a GPU that Modal does not have is refused before anything is asked, with the list', async () => {
+    await expect(driver.create(specOf(newId(), 'RTX3090'))).rejects.toThrow(/choose one of T4, L4/);
+    await expect(driver.create(specOf(newId(), 'A10:5'))).rejects.toThrow(/1 to 4 of A10/);
+    expect((await emulator.sandboxes()).filter(({ gpu }) => /RTX3090|A10/.test(gpu))).toEqual([]);
+  });
+
+  it('an image that cannot be built is refused with the reason', async () => {
+    const spec = { ...specOf(newId()), image: 'nowhere/none:1' };
+    await expect(driver.create(spec)).rejects.toMatchObject({
+      next: 'refuse',
+      message: expect.stringContaining('no such image'),
+    });
+  });
+
+  it('a wrong token makes the provider unavailable and says what to set', async () => {
+    expect(await open({ tokenSecret: 'wrong' }).capabilities()).toMatchObject({
+      available: false,
+      reason: expect.stringContaining('MODAL_TOKEN_ID'),
+    });
+    expect(await open({ tokenId: '' }).capabilities()).toMatchObject({
+      available: false,
+      reason: 'no Modal token: set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET',
+    });
+  });
+});
