@@ -3,27 +3,34 @@ import { createReadStream } from 'node:fs';
 import { type FileHandle, mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { Readable } from 'node:stream';
+import { ChunkDirectory, syncDirectory } from './chunk-directory';
+import { type Digest, isDigest } from './digest';
 import {
   ArtifactNotFound,
   type ArtifactStore,
   ArtifactTooLarge,
-  type Digest,
   DigestMismatch,
-  isDigest,
   type PutOptions,
   type StoredArtifact,
 } from './port';
 
 /** The store as a directory: `content/<2 hex>/<62 hex>`, and an empty file per owner and digest. */
 export class ArtifactDirectory implements ArtifactStore {
-  private constructor(private readonly root: string) {}
+  readonly chunks: ChunkDirectory;
 
-  static async at(root: string): Promise<ArtifactDirectory> {
-    for (const part of ['content', 'owners', 'incoming']) {
+  private constructor(
+    private readonly root: string,
+    graceMs?: number,
+  ) {
+    this.chunks = new ChunkDirectory(root, graceMs);
+  }
+
+  static async at(root: string, graceMs?: number): Promise<ArtifactDirectory> {
+    for (const part of ['content', 'owners', 'incoming', 'chunks']) {
       await mkdir(join(root, part), { recursive: true, mode: 0o700 });
     }
     await dropAbandoned(join(root, 'incoming'));
-    return new ArtifactDirectory(root);
+    return new ArtifactDirectory(root, graceMs);
   }
 
   async put(
@@ -125,15 +132,6 @@ async function publish(draft: string, target: string): Promise<void> {
   await rename(draft, target);
   await syncDirectory(dirname(target));
   await syncDirectory(dirname(dirname(target)));
-}
-
-async function syncDirectory(path: string): Promise<void> {
-  const directory = await open(path, 'r');
-  try {
-    await directory.sync();
-  } finally {
-    await directory.close();
-  }
 }
 
 async function* verified(source: AsyncIterable<Buffer>, digest: Digest): AsyncGenerator<Buffer> {

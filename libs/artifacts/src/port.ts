@@ -1,9 +1,6 @@
 import type { Readable } from 'node:stream';
-
-/** Lower-case hex of the content's SHA-256. */
-export type Digest = string;
-
-export const isDigest = (text: string): text is Digest => /^[0-9a-f]{64}$/.test(text);
+import type { ChunkStore } from './chunks';
+import type { Digest } from './digest';
 
 /** Content that is named by its digest: written once, never changed, verified on the way in and out. */
 export interface ArtifactStore {
@@ -23,6 +20,9 @@ export interface ArtifactStore {
 
   /** Whether the owner has put this content: to know a digest is no right to what it names. */
   ownedBy(owner: string, digest: Digest): Promise<boolean>;
+
+  /** What checkpoints are made of. Runners alone reach it, with digests that the history names. */
+  readonly chunks: ChunkStore;
 }
 
 export interface PutOptions {

@@ -1,4 +1,5 @@
 import { Bench, type ContractTarget } from './contract/bench';
+import { checkpointContract } from './contract/checkpoints';
 import { execContract } from './contract/execs';
 import { filesContract } from './contract/files';
 import { lifetimeContract } from './contract/lifetime';
@@ -28,6 +29,7 @@ export function driverContract(
     execContract(bench);
     terminalContract(bench);
     filesContract(bench);
+    checkpointContract(bench);
     limitsContract(bench);
     lifetimeContract(bench);
   });

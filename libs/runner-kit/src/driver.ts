@@ -146,6 +146,12 @@ export interface SandboxDriver {
    */
   removed?(id: SandboxId, options?: CallOptions): Promise<readonly string[]>;
 
+  /**
+   * Absolute paths of what the sandbox was made of that are gone from it; a directory that was removed and
+   * made again is one of them. Of a driver without it such removals are not part of checkpoints.
+   */
+  removed?(id: SandboxId, options?: CallOptions): Promise<readonly string[]>;
+
   /** Ends every process and removes everything, its output too. Destroying twice is destroying. */
   destroy(id: SandboxId, options?: CallOptions): Promise<void>;
 

@@ -73,6 +73,8 @@ export interface Hello {
   readonly pid1: boolean;
   readonly readOnly: boolean;
   readonly stopping: boolean;
+  /** It knows FREEZE, THAW, SCAN, READ_MANY and UNPACK. */
+  readonly checkpoints: boolean;
   readonly epoch: number;
   readonly instance: string;
   readonly startedAtUs: number;
@@ -122,6 +124,7 @@ export function readHello(frame: Frame): Hello {
     pid1: (flags & 1) !== 0,
     readOnly: (flags & 2) !== 0,
     stopping: (flags & 4) !== 0,
+    checkpoints: (flags & 8) !== 0,
     epoch: body.u64(),
     startedAtUs: body.u64(),
     maxFrame: body.u32(),

@@ -13,6 +13,7 @@ import { type ConnectOptions, SupervisorConnection } from './supervisor-connecti
 import { SupervisorFiles } from './supervisor-files';
 import { ask, outOfPlace, WINDOW_BYTES } from './supervisor-requests';
 import { dialPort, type ReadItem, readOutputFrom } from './supervisor-streams';
+import { SupervisorTrees } from './supervisor-trees';
 import { type PortItem, type WatchItem, watchExecs, watchPorts } from './supervisor-watch';
 import { asBuffer, BodyWriter, FRAME, type Frame, MAX_DATA } from './wire';
 
@@ -69,9 +70,11 @@ interface Call {
  */
 export class SupervisorClient {
   readonly files: SupervisorFiles;
+  readonly trees: SupervisorTrees;
 
   private constructor(private readonly connection: SupervisorConnection) {
     this.files = new SupervisorFiles(connection);
+    this.trees = new SupervisorTrees(connection);
   }
 
   static async connect(pipe: Duplex, options: ConnectOptions): Promise<SupervisorClient> {

@@ -45,10 +45,11 @@ export async function* readBytes(
   name: string,
   frameOf: FrameOf,
   signal?: AbortSignal,
+  windowBytes = WINDOW_BYTES,
 ): AsyncGenerator<Buffer> {
   signal?.throwIfAborted();
   const queue = new AsyncQueue<Buffer>();
-  const window = new ReceiveWindow();
+  const window = new ReceiveWindow(windowBytes);
   let received = 0;
   const id = connection.request(
     {
@@ -197,7 +198,7 @@ export async function sendBytes(
   }
 }
 
-async function sendChunk(
+export async function sendChunk(
   connection: SupervisorConnection,
   id: number,
   window: SendWindow,

@@ -59,7 +59,8 @@ static uint32_t ids;
 static void put_frame(void) {
   static const uint8_t types[] = {PING, CREDIT, DATA, END, CLOSE, START, START, CANCEL, SIGNAL, STATE, WATCH, READ,
                                   READ, ACK, RELEASE, STDIN, RESIZE, PORTS, DIAL, FILE_STAT, FILE_READ, FILE_WRITE,
-                                  FILE_REMOVE, TAR_OUT, TAR_IN, STOP, QUIT, HELLO, EXEC, 0xff};
+                                  FILE_REMOVE, TAR_OUT, TAR_IN, STOP, QUIT, FREEZE, THAW, SCAN, READ_MANY,
+                                  UNPACK, HELLO, EXEC, 0xff};
   uint8_t type = types[roll(sizeof types)];
   // Requests mostly have ids of their own, what belongs to a stream mostly hits one that is open.
   bool of_stream = type == CREDIT || type == DATA || type == END || type == CLOSE;
@@ -84,6 +85,16 @@ static void put_frame(void) {
       put_text();
       break;
     case RESIZE: put_u32(&script, (uint32_t)any_number()); break;
+    case FREEZE: put_u8(&script, (uint8_t)roll(3)); break;
+    case READ_MANY: put_u32(&script, (uint32_t)any_number()); break;
+    case SCAN: {
+      uint16_t n = (uint16_t)roll(roll(10) ? 4 : 300);
+      put_u64(&script, any_number());
+      put_u16(&script, n);
+      for (; n > 0; n--) put_bytes(&script, "proc", 4);
+      put_u32(&script, (uint32_t)any_number());
+      break;
+    }
     case DIAL: put_u16(&script, 0); put_u32(&script, 1); break;
     case FILE_STAT: case FILE_READ: case FILE_WRITE: case FILE_REMOVE: case TAR_OUT: case TAR_IN:
       roll(4) ? put_bytes(&script, "", 0) : put_text();

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "conn.h"
+#include "freeze.h"
 #include "stream.h"
 #include "worker.h"
 
@@ -25,6 +26,9 @@ static bool nothing(struct conn *c, uint32_t id, struct reader *r) {
 bool request_ports(struct conn *c, uint32_t id, struct reader *r) { return nothing(c, id, r); }
 bool request_figures(struct conn *c, uint32_t id, struct reader *r) { return nothing(c, id, r); }
 bool request_stop(struct conn *c, uint8_t type, uint32_t id, struct reader *r) { return (void)type, nothing(c, id, r); }
+bool request_freeze(struct conn *c, uint8_t type, uint32_t id, struct reader *r) { return (void)type, nothing(c, id, r); }
+bool frozen(void) { return false; }
+void record_begin(void) {}
 void lease_renew(void) {}
 bool stopping(void) { return false; }
 

@@ -75,6 +75,8 @@ bool request_dial(struct conn *, uint32_t id, struct reader *);
 bool request_file(struct conn *, uint8_t type, uint32_t id, struct reader *);
 bool request_figures(struct conn *, uint32_t id, struct reader *);
 bool request_stop(struct conn *, uint8_t type, uint32_t id, struct reader *);
+// freeze.c
+bool request_freeze(struct conn *, uint8_t type, uint32_t id, struct reader *);
 void put_exec(struct conn *, uint32_t id, const struct exec *);
 
 // stream.c

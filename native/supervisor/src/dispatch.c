@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "conn.h"
+#include "freeze.h"
 
 static bool hello(struct conn *c, struct reader *r) {
   uint32_t magic = get_u32(r);
@@ -72,7 +73,9 @@ static bool close_request(struct conn *c, uint32_t id, struct reader *r) {
 static uint16_t refused(uint8_t type) {
   bool looks = type == STATE || type == WATCH || type == READ || type == ACK || type == RELEASE || type == FIGURES || type == QUIT;
   if (settings.read_only && !looks) return E_READ_ONLY;
-  if (stopping() && type == START) return E_STOPPING;
+  if (stopping() && (type == START || type == FREEZE)) return E_STOPPING;
+  bool changes = type == FILE_WRITE || type == FILE_REMOVE || type == FILE_MKDIR || type == TAR_IN || type == UNPACK;
+  if (frozen() && changes) return E_LIMIT;
   return 0;
 }
 
@@ -85,10 +88,11 @@ static bool request(struct conn *c, uint8_t type, uint32_t id, struct reader *r)
     case PORTS: return request_ports(c, id, r);
     case DIAL: return request_dial(c, id, r);
     case FILE_STAT: case FILE_LIST: case FILE_READ: case FILE_WRITE: case FILE_REMOVE: case FILE_MKDIR:
-    case TAR_OUT: case TAR_IN:
+    case TAR_OUT: case TAR_IN: case SCAN: case READ_MANY: case UNPACK:
       return request_file(c, type, id, r);
     case FIGURES: return request_figures(c, id, r);
     case STOP: case QUIT: return request_stop(c, type, id, r);
+    case FREEZE: case THAW: return request_freeze(c, type, id, r);
     default: return false;
   }
 }
@@ -102,10 +106,13 @@ bool dispatch(struct conn *c, uint8_t type, uint32_t id, struct reader *r) {
     case END: return end(c, id, r);
     case CLOSE: return close_request(c, id, r);
   }
-  if (id == 0 || type < START || type > QUIT || req_find(c, id)) return false;
+  if (id == 0 || type < START || type > UNPACK || req_find(c, id)) return false;
   uint16_t no = refused(type);
   if (no) {
-    answer_error(c, id, no, 0, 0, no == E_STOPPING ? "the sandbox is stopping" : "this supervisor only serves what is on disk");
+    const char *why = no == E_STOPPING ? "the sandbox is stopping"
+                      : no == E_LIMIT  ? "the sandbox stands still for a checkpoint: try again"
+                                       : "this supervisor only serves what is on disk";
+    answer_error(c, id, no, 0, 0, why);
     return true;
   }
   return request(c, type, id, r);

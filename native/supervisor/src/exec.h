@@ -101,6 +101,8 @@ void exec_reaped(pid_t, int status);
 void exec_maybe_end(struct exec *);
 // Writes the journal down and lets what waited for that go on; once per turn.
 void exec_sync(void);
+// Starts what was to start while everything stood still.
+void exec_thawed(void);
 
 // output.c
 void output_watch(struct output *, int fd);

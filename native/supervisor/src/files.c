@@ -22,17 +22,6 @@ static char type_letter(mode_t mode) {
   }
 }
 
-static void emit_number(uint64_t v, int bytes) {
-  uint8_t b[8];
-  store_u64(b, v);
-  emit(b, (size_t)bytes);
-}
-
-static void emit_bytes(const char *s, size_t len) {
-  emit_number(len, 4);
-  emit(s, len);
-}
-
 static void emit_entry(int dir, const char *name, const char *shown, const struct stat *st) {
   char target[4096];
   ssize_t len = S_ISLNK(st->st_mode) ? readlinkat(dir, name, target, sizeof target) : 0;

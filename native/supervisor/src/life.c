@@ -5,10 +5,13 @@
 #include <sys/wait.h>
 
 #include "exec.h"
+#include "freeze.h"
 
 enum { SYNC_RETRY_MS = 1000, SPECS_HELD = 4 << 20 };
 
 static struct link waiting = {&waiting, &waiting};
+// Journalled while everything stands still: they start when it goes on.
+static struct link held = {&held, &held};
 static size_t specs_held;
 static struct timer sync_retry;
 
@@ -92,8 +95,11 @@ static void after_sync(struct exec *x) {
   list_remove(&x->synced);
   if (x->end_unwritten) {
     append_end(x);
+  } else if (x->spec && frozen() && !x->cancelled_early) {
+    list_append(&held, &x->synced);
   } else if (x->spec) {
     specs_held -= x->spec->bytes;
+    record_begin();
     int failed = x->cancelled_early ? 0 : spawn(x);
     free(x->spec);
     x->spec = NULL;
@@ -128,6 +134,15 @@ void exec_sync(void) {
   if (!list_empty(&waiting)) timer_set(&sync_retry, SYNC_RETRY_MS, retry_sync);
 }
 
+void exec_thawed(void) {
+  while (!list_empty(&held)) {
+    struct exec *x = container_of(held.next, struct exec, synced);
+    list_remove(&x->synced);
+    wait_for_sync(x);
+  }
+  exec_sync();
+}
+
 void exec_spawned(struct exec *x, uint8_t failed_stage, int error) {
   loop_close(&x->spawn);
   if (failed_stage) {
@@ -142,6 +157,7 @@ void exec_spawned(struct exec *x, uint8_t failed_stage, int error) {
 
 int exec_signal(struct exec *x, int signal) {
   if (x->pid <= 0 || x->reaped) return ESRCH;
+  if (signal == SIGCONT && frozen()) return EAGAIN;
   // Between fork and setsid there is no group yet.
   if (kill(-x->pid, signal) == 0) return 0;
   return kill(x->pid, signal) == 0 ? 0 : errno;

@@ -16,9 +16,11 @@
 #include <unistd.h>
 
 #include "conn.h"
+#include "freeze.h"
 #include "pipe.h"
 #include "spawn.h"
 #include "stop.h"
+#include "worker.h"
 
 static const char usage[] =
     "usage: vmux-supervisor run (--listen-fd=N | --listen=/path) (--spool-fd=M | --spool=/path)\n"
@@ -114,7 +116,10 @@ static int open_spool(const char *path) {
 static void reap(void) {
   int status;
   for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
-    if (WIFEXITED(status) || WIFSIGNALED(status)) exec_reaped(pid, status);
+    if (WIFEXITED(status) || WIFSIGNALED(status)) {
+      worker_reaped(pid);
+      exec_reaped(pid, status);
+    }
 }
 
 static void on_signal(struct source *s, uint32_t events) {
@@ -158,6 +163,7 @@ static int run(int argc, char **argv) {
   wipe_environment();
   settings.pid1 = getpid() == 1;
   settings.started_us = now_us();
+  record_since_ns();
   if (prctl(PR_SET_DUMPABLE, 0) < 0) die(4, "cannot become undumpable: %s", strerror(errno));
   if (!settings.pid1 && prctl(PR_SET_CHILD_SUBREAPER, 1) < 0) die(4, "cannot become a subreaper: %s", strerror(errno));
   umask(077);

@@ -16,11 +16,13 @@ static bool read_one(const char *pid, struct proc *p) {
   char *rest = strrchr(text, ')');
   char state;
   int parent;
-  unsigned long long user, system, rss;
-  if (!rest || sscanf(rest + 1, " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %*d %*d %*d %*d %*d %*d %*u %*u %llu",
-                      &state, &parent, &user, &system, &rss) != 5)
+  unsigned threads;
+  unsigned long long user, system, started, rss;
+  if (!rest || sscanf(rest + 1, " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %*d %*d %*d %*d %u %*d %llu %*u %llu",
+                      &state, &parent, &user, &system, &threads, &started, &rss) != 7)
     return false;
-  *p = (struct proc){atoi(pid), parent, user + system, rss, state == 'Z' || state == 'X'};
+  *p = (struct proc){.pid = atoi(pid), .parent = parent, .cpu_ticks = user + system, .rss_pages = rss, .started = started,
+                     .threads = threads, .state = state, .zombie = (state == 'Z' || state == 'X') && threads <= 1};
   return true;
 }
 
@@ -47,14 +49,14 @@ static bool descends_from_us(const struct proc *list, size_t count, const struct
 }
 
 size_t procs_of_workload(struct proc *list, size_t count) {
-  static struct proc kept[4096];
   size_t n = 0;
-  for (size_t i = 0; i < count && n < 4096; i++) {
+  for (size_t i = 0; i < count; i++) {
     struct proc *p = &list[i];
     bool ours = p->pid == getpid() || conns_peer(p->pid) || p->zombie;
     // A kernel thread has no memory and parent 0 or 2; it is not seen inside a pid namespace.
-    if (!ours && (settings.pid1 || descends_from_us(list, count, p))) kept[n++] = *p;
+    p->workload = !ours && (settings.pid1 || descends_from_us(list, count, p));
   }
-  memcpy(list, kept, n * sizeof *kept);
+  for (size_t i = 0; i < count; i++)
+    if (list[i].workload) list[n++] = list[i];
   return n;
 }

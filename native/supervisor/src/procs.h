@@ -5,8 +5,10 @@
 
 struct proc {
   pid_t pid, parent;
-  uint64_t cpu_ticks, rss_pages;
-  bool zombie;
+  uint64_t cpu_ticks, rss_pages, started;
+  uint32_t threads;
+  char state;
+  bool zombie, workload;
 };
 
 // Fills `into`; false when there is no /proc. More than `max` processes: the first ones.

@@ -172,6 +172,10 @@ static bool request_stdin(struct conn *c, uint32_t id, struct exec *x, struct re
   }
   // Started a moment ago, not yet forked: its pipe is a sync away.
   if (x->spec) exec_sync();
+  if (x->spec) {
+    answer_error(c, id, E_LIMIT, 0, 0, "the sandbox stands still for a checkpoint: try again");
+    return true;
+  }
   if (!x->had_stdin) {
     answer_error(c, id, E_NO_STDIN, 0, 0, "the exec was started without stdin");
     return true;
@@ -199,7 +203,8 @@ static bool request_resize(struct conn *c, uint32_t id, struct exec *x, struct r
   if (!reader_done(r)) return false;
   if (x->spec) exec_sync();
   int failed = 0;
-  if (!(x->flags & XF_PTY)) answer_error(c, id, E_NO_TERMINAL, 0, 0, "the exec has no terminal");
+  if (x->spec) answer_error(c, id, E_LIMIT, 0, 0, "the sandbox stands still for a checkpoint: try again");
+  else if (!(x->flags & XF_PTY)) answer_error(c, id, E_NO_TERMINAL, 0, 0, "the exec has no terminal");
   else if (x->in.fd < 0 || x->reaped) answer_error(c, id, E_ENDED, 0, 0, "the exec has ended");
   else if (cols == 0 || rows == 0) answer_error(c, id, E_INVALID, 0, 0, "a terminal has columns and rows");
   else if ((failed = output_resize(x, cols, rows))) answer_error(c, id, E_SYSTEM, failed, 0, "the terminal cannot be resized");

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "conn.h"
+#include "freeze.h"
 #include "procs.h"
 
 enum { LOOK_MS = 20, WAIT_AFTER_KILL = 250 };
@@ -66,7 +67,11 @@ void stop_begin(uint64_t grace_ms, bool then_quit) {
   if (!stop_begun) looks_after_kill = 0;
   stop_begun = true;
   exec_sync();
-  signal_workload(SIGTERM);
+  // What stands still and is to be killed at once does not run on in between.
+  bool at_once = frozen() && grace_ms == 0;
+  if (at_once) freeze_forget();
+  else freeze_end();
+  signal_workload(at_once ? SIGKILL : SIGTERM);
   timer_set(&look_timer, 1, look);
 }
 

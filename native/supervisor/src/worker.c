@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "freeze.h"
 #include "spawn.h"
 #include "user.h"
 
@@ -17,6 +18,26 @@ enum { OUT_BUFFER = 65536 };
 static uint8_t out_buffer[OUT_BUFFER];
 static size_t out_len;
 static uint64_t out_total;
+static pid_t readers[MAX_STREAMS];
+
+bool worker_reads(pid_t pid) {
+  for (int i = 0; i < MAX_STREAMS; i++)
+    if (readers[i] == pid) return true;
+  return false;
+}
+
+void worker_reaped(pid_t pid) {
+  for (int i = 0; i < MAX_STREAMS; i++)
+    if (readers[i] == pid) readers[i] = 0;
+}
+
+static void remember(pid_t pid) {
+  for (int i = 0; i < MAX_STREAMS; i++)
+    if (readers[i] == 0) {
+      readers[i] = pid;
+      return;
+    }
+}
 
 static void verdict(const struct verdict *v) __attribute__((noreturn));
 static void verdict(const struct verdict *v) {
@@ -54,6 +75,17 @@ void emit(const void *data, size_t len) {
   }
 }
 
+void emit_number(uint64_t v, int bytes) {
+  uint8_t b[8];
+  store_u64(b, v);
+  emit(b, (size_t)bytes);
+}
+
+void emit_bytes(const void *data, size_t len) {
+  emit_number(len, 4);
+  emit(data, len);
+}
+
 uint64_t emitted(void) { return out_total; }
 
 size_t take_input(void *into, size_t size) {
@@ -86,6 +118,9 @@ static void run(const struct job *job, int data, int control) {
   umask(022);
   if (job->type == TAR_OUT) run_tar_out(job);
   if (job->type == TAR_IN) run_tar_in(job);
+  if (job->type == SCAN) run_scan(job);
+  if (job->type == READ_MANY) run_read_many(job);
+  if (job->type == UNPACK) run_unpack(job);
   run_file_job(job);
 }
 
@@ -98,6 +133,7 @@ int worker_start(struct stream *s, const struct job *job) {
     close(data[1]);
     return failed;
   }
+  record_begin();
   pid_t pid = fork();
   int failed = errno;
   if (pid == 0) run(job, data[1], control[1]);
@@ -108,6 +144,7 @@ int worker_start(struct stream *s, const struct job *job) {
     close(control[0]);
     return failed;
   }
+  if (job->type == SCAN || job->type == READ_MANY) remember(pid);
   stream_open(s, data[0], control[0]);
   return 0;
 }

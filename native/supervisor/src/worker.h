@@ -19,15 +19,23 @@ struct job {
 
 // Forks; the stream is then connected to the process. Zero or an errno.
 int worker_start(struct stream *, const struct job *);
+// Whether this is a process that only reads for a checkpoint: it goes on while all else stands still.
+bool worker_reads(pid_t);
+void worker_reaped(pid_t);
 // Each ends the process with its verdict.
 void finish(uint64_t value) __attribute__((noreturn));
 void give_up(uint16_t code, int error, const char *what) __attribute__((noreturn));
 void run_file_job(const struct job *) __attribute__((noreturn));
 void run_tar_out(const struct job *) __attribute__((noreturn));
 void run_tar_in(const struct job *) __attribute__((noreturn));
+void run_scan(const struct job *) __attribute__((noreturn));
+void run_read_many(const struct job *) __attribute__((noreturn));
+void run_unpack(const struct job *) __attribute__((noreturn));
 
 // Buffered output to the client; ends the process when the client is gone.
 void emit(const void *, size_t);
+void emit_number(uint64_t, int bytes);
+void emit_bytes(const void *, size_t len);
 void emit_flush(void);
 uint64_t emitted(void);
 // Up to `size` bytes from the client; zero at the end.

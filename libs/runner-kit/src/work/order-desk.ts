@@ -1,6 +1,7 @@
 import type { ArtifactStore } from '@vmux/artifacts';
 import { type Order, type OrderNamed, Refusal, type Stage } from '@vmux/events';
 import { DriverRefused, DriverUnavailable, SandboxGone, SupervisorRefused } from '../errors';
+import { Checkpoints, isFinal } from './checkpoints';
 import { argvOf, environmentOf, signalNumber, WORKSPACE } from './exec-facts';
 import { prepare } from './prepare';
 import type { Reporter } from './reporter';
@@ -25,8 +26,11 @@ export class OrderDesk {
   private readonly underWay = new Map<string, Promise<void>>();
   /** By sandbox: the last request to suspend or resume it. An older one that comes late is void. */
   private readonly lastRest = new WeakMap<Held, number>();
+  private readonly checkpoints: Checkpoints;
 
-  constructor(private readonly settings: OrderDeskSettings) {}
+  constructor(private readonly settings: OrderDeskSettings) {
+    this.checkpoints = new Checkpoints(settings);
+  }
 
   /** A repeat of an order that is being carried out is that order. */
   take(order: Order): Promise<void> {
@@ -75,7 +79,6 @@ export class OrderDesk {
         data: { message: message.slice(0, 1000), retryable },
       });
     if (!driver) return failed(`this runner has no provider ${data.provider}`, false);
-    if (data.restore) return failed('this runner cannot restore checkpoints yet', false);
     try {
       const stages: [Stage, number][] = [];
       if (!found) {
@@ -88,12 +91,17 @@ export class OrderDesk {
         stages.push(['provisioned', Date.now()]);
       }
       const held = sandboxes.hold(id, driver);
-      const prepared = await prepare(held, data.spec, this.settings);
-      if (prepared) stages.push(['extracted', prepared.extractedAt]);
-      await this.report(order, id.instance, {
-        type: 'SandboxReady',
-        data: { base: null, restoredDigest: null },
+      const { restore, image, allowBaseChange } = data;
+      const prepared = await prepare(held, data.spec, this.settings, {
+        origin: () => this.checkpoints.originOf(held, image),
+        restore: restore
+          ? () => this.checkpoints.restore(held, restore, image, allowBaseChange)
+          : undefined,
       });
+      if (prepared) stages.push(['extracted', prepared.extractedAt]);
+      if (restore) stages.push(['restored', Date.now()]);
+      const origin = await this.checkpoints.originOf(held, image);
+      await this.report(order, id.instance, { type: 'SandboxReady', data: origin });
       for (const [stage, at] of stages) {
         await this.report(
           order,
@@ -171,6 +179,7 @@ export class OrderDesk {
     if (held && (order.instance === null || held.id.instance === order.instance)) {
       if (order.data.drain) await this.endExecs(held, order.data.graceMs);
       await sandboxes.destroy(held);
+      this.checkpoints.forget(held);
     }
     const instance = order.instance ?? held?.id.instance;
     if (instance) await this.report(order, instance, { type: 'SandboxReleased', data: {} });
@@ -210,9 +219,11 @@ export class OrderDesk {
   private async resume(order: OrderNamed<'ResumeSandbox'>, held: Held): Promise<void> {
     const { request } = order.data;
     if (this.isOvertaken(held, request)) return;
-    const { id, driver } = held;
+    const { id, driver, worker } = held;
     try {
-      await driver.resume(id);
+      // Suspended from outside, or held still by a checkpoint from inside.
+      if ((await driver.probe(id)).state === 'suspended') await driver.resume(id);
+      await (await worker.client()).trees.thaw();
       await this.report(order, id.instance, { type: 'SandboxResumed', data: { request } });
     } catch (error) {
       if (!(error instanceof DriverRefused)) throw error;
@@ -223,14 +234,20 @@ export class OrderDesk {
     }
   }
 
-  private async checkpoint(order: OrderNamed<'TakeCheckpoint'>, { id }: Held): Promise<void> {
-    await this.report(order, id.instance, {
-      type: 'CheckpointFailed',
-      data: {
-        checkpointId: order.data.checkpointId,
-        message: 'this runner cannot take checkpoints yet',
-      },
-    });
+  private async checkpoint(order: OrderNamed<'TakeCheckpoint'>, held: Held): Promise<void> {
+    const { checkpointId } = order.data;
+    try {
+      const checkpoint = await this.checkpoints.take(held, order.data);
+      await this.report(order, held.id.instance, { type: 'CheckpointTaken', data: { checkpoint } });
+    } catch (error) {
+      if (this.settings.signal.aborted || error instanceof Refusal) throw error;
+      if (error instanceof WorkerStopped || !isFinal(error)) throw error;
+      const message = (error instanceof Error ? error.message : String(error)).slice(0, 1000);
+      await this.report(order, held.id.instance, {
+        type: 'CheckpointFailed',
+        data: { checkpointId, message },
+      });
+    }
   }
 
   /** An order for a sandbox that this runner does not have says by itself that it is lost. */

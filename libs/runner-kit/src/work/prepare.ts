@@ -3,7 +3,7 @@ import type { ArtifactStore } from '@vmux/artifacts';
 import type { SessionSpec } from '@vmux/events';
 import { DriverRefused } from '../errors';
 import { WORKSPACE } from './exec-facts';
-import type { RunnerJournal } from './runner-journal';
+import type { Origin, RunnerJournal } from './runner-journal';
 import type { Held } from './sandboxes';
 
 export interface PrepareSettings {
@@ -12,20 +12,37 @@ export interface PrepareSettings {
   readonly signal: AbortSignal;
 }
 
+/** Where a sandbox's first files come from. */
+export interface Beginning {
+  /** What it was made of, found out before anything runs in it. */
+  origin(): Promise<Origin>;
+  /** Puts a checkpoint's files back and says what came of it; without it the bundle is unpacked. */
+  readonly restore: (() => Promise<Origin>) | undefined;
+}
+
 /**
- * Makes a new sandbox ready for its first exec: the workspace, with the session's bundle unpacked inside
- * the sandbox. Done once per sandbox, also across restarts of the runner: later it would undo work. Says
- * when a bundle was unpacked, if one was now.
+ * Makes a new sandbox ready for its first exec: the workspace, with the session's bundle or a checkpoint's
+ * files unpacked inside the sandbox. Done once per sandbox, also across restarts of the runner: later it
+ * would undo work. Says when a bundle was unpacked, if one was now.
  */
 export async function prepare(
   { id, worker }: Held,
   spec: SessionSpec,
   { artifacts, journal, signal }: PrepareSettings,
+  { origin, restore }: Beginning,
 ): Promise<{ readonly extractedAt: number } | undefined> {
   if (await journal.isPrepared(id)) return undefined;
   const { files } = await worker.client();
   const workspace = spec.cwd ?? WORKSPACE;
   await files.makeDirectory(workspace, { makeParents: true, signal });
+  if (restore) {
+    // A checkpoint's files hold what became of the bundle.
+    await journal.recordPrepared(id, await restore());
+    return undefined;
+  }
+  const found = origin();
+  // Awaited below, whatever the unpacking comes to.
+  found.catch(() => undefined);
   if (spec.bundle !== null) {
     if (!artifacts)
       throw new DriverRefused(
@@ -38,6 +55,6 @@ export async function prepare(
     await files.tarIn(workspace, archive, { signal });
   }
   const extractedAt = Date.now();
-  await journal.recordPrepared(id);
+  await journal.recordPrepared(id, await found);
   return spec.bundle === null ? undefined : { extractedAt };
 }

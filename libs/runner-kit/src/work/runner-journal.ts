@@ -1,6 +1,12 @@
 import { type FileHandle, mkdir, open, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { Base } from '@vmux/events';
 import type { SandboxId } from '../driver';
+
+export interface Origin {
+  readonly base: Base;
+  readonly restoredDigest: string | null;
+}
 
 /**
  * What a runner must remember of its sandboxes across its own restarts and cannot ask them: which are
@@ -19,8 +25,16 @@ export class RunnerJournal {
     return (await this.lines(id)).has('prepared');
   }
 
-  async recordPrepared(id: SandboxId): Promise<void> {
-    await this.record(id, 'prepared');
+  /** With what the sandbox was made of and, if it was restored, the digest found: said again later. */
+  async recordPrepared(id: SandboxId, origin: Origin): Promise<void> {
+    await this.record(id, `origin ${JSON.stringify(origin)}\nprepared`);
+  }
+
+  async originOf(id: SandboxId): Promise<Origin | undefined> {
+    for (const line of await this.lines(id))
+      if (line.startsWith('origin ') && line.endsWith('}'))
+        return JSON.parse(line.slice('origin '.length)) as Origin;
+    return undefined;
   }
 
   /** False when the signal was recorded before: it was delivered, or nobody knows whether it was. */

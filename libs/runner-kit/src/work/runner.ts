@@ -108,7 +108,7 @@ interface Standing extends Pick<Heartbeat, 'incarnation' | 'tunnel'> {
 }
 
 async function heartbeatOf(
-  { runnerId, drivers, maxSandboxes, emulated = false }: RunnerSettings,
+  { runnerId, drivers, artifacts, maxSandboxes, emulated = false }: RunnerSettings,
   { incarnation, sandboxes, tunnel }: Standing,
 ): Promise<Heartbeat> {
   const providers = await Promise.all(
@@ -118,7 +118,7 @@ async function heartbeatOf(
         provider: driver.provider,
         available,
         reason,
-        capabilities: offered.filter(isPlaced),
+        capabilities: capabilitiesOf(offered, artifacts !== undefined),
         emulated,
       };
     }),
@@ -140,6 +140,11 @@ async function heartbeatOf(
     tunnel,
   };
 }
+
+/** With somewhere to put them every driver has portable checkpoints, whatever it has of its own. */
+const capabilitiesOf = (offered: readonly Capability[], stores: boolean) => [
+  ...new Set([...offered.filter(isPlaced), ...(stores ? (['checkpoint', 'fork'] as const) : [])]),
+];
 
 /** Sandboxes are placed by these; a driver's other abilities are checked where they are asked for. */
 const isPlaced = (

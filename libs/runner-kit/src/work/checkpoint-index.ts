@@ -1,0 +1,70 @@
+import type { FileContent } from '@vmux/artifacts';
+import type { SandboxId } from '../driver';
+import type { ScannedEntry } from '../supervisor-tree-answers';
+
+/** A change within this time of a look may leave the same times behind: such a file is read again. */
+const TICK_NS = 100_000_000n;
+const MAX_SANDBOXES = 64;
+
+interface Known {
+  readonly size: number;
+  readonly modifiedAtNs: bigint;
+  readonly changedAtNs: bigint;
+  readonly identity: string;
+  readonly content: FileContent;
+}
+
+/**
+ * What was in a sandbox's files when they were last read, so that the next checkpoint reads only what has
+ * changed since. A cache: losing it costs time.
+ */
+export class FileIndex {
+  private readonly files = new Map<string, Known>();
+
+  find(entry: ScannedEntry): FileContent | undefined {
+    const known = this.files.get(entry.path);
+    const same =
+      known?.size === entry.size &&
+      known.modifiedAtNs === entry.modifiedAtNs &&
+      known.changedAtNs === entry.changedAtNs &&
+      known.identity === entry.identity;
+    return same ? known.content : undefined;
+  }
+
+  /** `scannedAtNs` is when the entry was looked at, before its bytes were read. */
+  remember(entry: ScannedEntry, content: FileContent, scannedAtNs: bigint): void {
+    const { path, mapped, size, modifiedAtNs, changedAtNs, identity } = entry;
+    if (mapped || changedAtNs > scannedAtNs - TICK_NS) this.files.delete(path);
+    else this.files.set(path, { size, modifiedAtNs, changedAtNs, identity, content });
+  }
+
+  forget(path: string): void {
+    this.files.delete(path);
+  }
+
+  /** Drops what is no longer there. */
+  keepOnly(paths: ReadonlySet<string>): void {
+    for (const path of this.files.keys()) if (!paths.has(path)) this.files.delete(path);
+  }
+}
+
+/** One index for each sandbox, for as many as are in use. */
+export class FileIndexes {
+  private readonly indexes = new Map<string, FileIndex>();
+
+  of({ sessionId, epoch, instance }: SandboxId): FileIndex {
+    const key = `${sessionId}/${epoch}/${instance}`;
+    const index = this.indexes.get(key) ?? new FileIndex();
+    this.indexes.delete(key);
+    this.indexes.set(key, index);
+    for (const oldest of this.indexes.keys()) {
+      if (this.indexes.size <= MAX_SANDBOXES) break;
+      this.indexes.delete(oldest);
+    }
+    return index;
+  }
+
+  forget({ sessionId, epoch, instance }: SandboxId): void {
+    this.indexes.delete(`${sessionId}/${epoch}/${instance}`);
+  }
+}

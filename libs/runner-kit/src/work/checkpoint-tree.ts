@@ -1,0 +1,68 @@
+import { inTreeOrder, MAX_ENTRIES, ManifestRefused } from '@vmux/artifacts';
+import { ProtocolViolation } from '../errors';
+import type { SupervisorClient } from '../supervisor-client';
+import type { ScannedEntry } from '../supervisor-tree-answers';
+
+/**
+ * Never part of a checkpoint: the kernel's views, what the driver writes for each sandbox anew, and our own
+ * program, socket and spool where they lie inside.
+ */
+export const EXCLUDED = [
+  'proc',
+  'sys',
+  'dev',
+  '.vmux',
+  '.dockerenv',
+  'etc/hosts',
+  'etc/hostname',
+  'etc/resolv.conf',
+] as const;
+
+export const isExcluded = (path: string): boolean =>
+  EXCLUDED.some((excluded) => path === excluded || path.startsWith(`${excluded}/`));
+
+/** Of all that a scan tells: a sandbox may lie about how much there is. */
+const MAX_SCAN_BYTES = 256 * 1024 * 1024;
+const ENTRY_BYTES = 200;
+
+export interface ScannedTree {
+  readonly scannedAtNs: bigint;
+  readonly entries: readonly ScannedEntry[];
+}
+
+/** Everything that was changed in the sandbox, checked to be a tree and to end. */
+export async function scanTree(
+  client: SupervisorClient,
+  signal: AbortSignal,
+): Promise<ScannedTree> {
+  const { scannedAtNs, entries: scanned } = await client.trees.scan(EXCLUDED, { signal });
+  const entries: ScannedEntry[] = [];
+  let bytes = 0;
+  for await (const entry of scanned) {
+    const last = entries.at(-1);
+    if (last && !inTreeOrder(last.path, entry.path))
+      throw new ProtocolViolation('SCAN: entries out of order');
+    if (isExcluded(entry.path)) throw new ProtocolViolation('SCAN: an entry that was excluded');
+    const attributes = entry.attributes.reduce((sum, { value }) => sum + value.length + 64, 0);
+    bytes += ENTRY_BYTES + entry.path.length + entry.target.length + attributes;
+    if (entries.length === MAX_ENTRIES || bytes > MAX_SCAN_BYTES)
+      throw new ManifestRefused(`more than ${entries.length} changed files`);
+    entries.push(entry);
+  }
+  return { scannedAtNs, entries };
+}
+
+/** The driver's word on what of the base is gone, in order, each once, nothing beneath another. */
+export function whiteoutsOf(removed: readonly string[]): string[] {
+  const paths = removed
+    .map((path) => path.replace(/^\/+/, ''))
+    .filter((path) => path !== '' && !isExcluded(path))
+    .sort((a, b) => (inTreeOrder(a, b) ? -1 : 1));
+  const kept: string[] = [];
+  for (const path of paths) {
+    const last = kept.at(-1);
+    if (last !== undefined && (path === last || path.startsWith(`${last}/`))) continue;
+    kept.push(path);
+  }
+  return kept;
+}

@@ -1,0 +1,148 @@
+import {
+  ArtifactNotFound,
+  type ArtifactStore,
+  ChunkUnreadable,
+  DigestMismatch,
+  ManifestRefused,
+} from '@vmux/artifacts';
+import type { Base, Checkpoint } from '@vmux/events';
+import { DriverRefused, DriverUnavailable, SandboxError } from '../errors';
+import { Bases, baseOf } from './base-of';
+import { FileIndexes } from './checkpoint-index';
+import { pause } from './pause';
+import { restoreCheckpoint } from './restore-checkpoint';
+import type { Origin, RunnerJournal } from './runner-journal';
+import type { Held } from './sandboxes';
+import { takeCheckpoint } from './take-checkpoint';
+
+export interface CheckpointsSettings {
+  readonly artifacts: ArtifactStore | undefined;
+  readonly journal: RunnerJournal;
+  readonly signal: AbortSignal;
+}
+
+const MiB = 1024 * 1024;
+const LEAST_ROOM = 4096 * MiB;
+/** A driver may count disks otherwise than files do, or not at all. */
+const ROOM_FACTOR = 4;
+const CARRIED_WITHIN_MS = 60_000;
+const LOOK_MS = 20;
+
+/** The portable checkpoints of this runner's sandboxes: taken, and put into new ones. */
+export class Checkpoints {
+  private readonly indexes = new FileIndexes();
+  private readonly bases = new Bases();
+
+  constructor(private readonly settings: CheckpointsSettings) {}
+
+  /** What a sandbox was made of: found out once, before anything runs in it, and remembered. */
+  async originOf(held: Held, image: string | null): Promise<Origin> {
+    const { journal, signal } = this.settings;
+    const known = await journal.originOf(held.id);
+    if (known) return known;
+    const look = async () => baseOf((await held.worker.client()).files, image, signal);
+    const base = await this.bases.of(held.driver.provider, image, look, Date.now());
+    return { base, restoredDigest: null };
+  }
+
+  /** Returns what belongs into the history; throws what `isFinal` tells apart. */
+  async take(
+    { id, driver, worker }: Held,
+    { checkpointId, hold }: { readonly checkpointId: string; readonly hold: boolean },
+  ): Promise<Checkpoint> {
+    const { journal, signal } = this.settings;
+    const store = this.store();
+    const origin = await journal.originOf(id);
+    const client = await worker.client();
+    const { limits } = await driver.adopt(id, { signal });
+    const taken = await takeCheckpoint({
+      client,
+      store,
+      index: this.indexes.of(id),
+      base: origin?.base ?? UNKNOWN_BASE,
+      removed: async () => (await driver.removed?.(id, { signal })) ?? [],
+      maxBytes: Math.max(LEAST_ROOM, limits.diskMiB * ROOM_FACTOR * MiB),
+      hold,
+      signal,
+    });
+    if (hold) await this.untilCarried({ id, driver, worker });
+    const base = origin?.base ?? UNKNOWN_BASE;
+    return { checkpointId, name: null, epoch: id.epoch, ...taken, native: null, base };
+  }
+
+  /** Puts the files back and says what was found. A repeat comes to the same. */
+  async restore(
+    held: Held,
+    checkpoint: Checkpoint,
+    image: string | null,
+    allowBaseChange: boolean,
+  ): Promise<Origin> {
+    const { signal } = this.settings;
+    const store = this.store();
+    const { base } = await this.originOf(held, image);
+    const client = await held.worker.client();
+    const index = this.indexes.of(held.id);
+    try {
+      const settings = { client, store, index, base, allowBaseChange, signal };
+      return { base, restoredDigest: await restoreCheckpoint(checkpoint, settings) };
+    } catch (error) {
+      throw signal.aborted ? error : asDriverFault(error);
+    }
+  }
+
+  forget({ id }: Held): void {
+    this.indexes.forget(id);
+  }
+
+  private store() {
+    const { artifacts } = this.settings;
+    if (artifacts) return artifacts.chunks;
+    throw new DriverRefused(
+      'unsupported',
+      'this runner has no artifact store: set VMUX_ARTIFACTS_DIR',
+    );
+  }
+
+  /** Returns when what the sandbox has written before it stood still is in the log. */
+  private async untilCarried({ worker }: Held): Promise<void> {
+    const { signal } = this.settings;
+    for (const since = Date.now(); ; await pause(LOOK_MS, signal)) {
+      const client = await worker.client();
+      const execs = await client.states({ signal });
+      const owed = execs.filter(
+        (x) => !x.released && x.ackedOffset < x.stdoutBytes + x.stderrBytes,
+      );
+      if (owed.length === 0) return;
+      if (Date.now() - since > CARRIED_WITHIN_MS)
+        throw new DriverUnavailable('the output before the checkpoint cannot be stored now');
+    }
+  }
+}
+
+/** Of a sandbox that an earlier version of this runner started. */
+const UNKNOWN_BASE: Base = {
+  image: null,
+  digest: null,
+  distribution: null,
+  architecture: 'unknown',
+};
+
+/** What a restore says to whoever creates sandboxes: never, or try again. */
+function asDriverFault(error: unknown): Error {
+  if (error instanceof SandboxError) return error;
+  const message = error instanceof Error ? error.message : String(error);
+  const never =
+    error instanceof ManifestRefused ||
+    error instanceof ArtifactNotFound ||
+    error instanceof DigestMismatch ||
+    error instanceof ChunkUnreadable;
+  return never
+    ? new DriverRefused('invalid', message, { cause: error })
+    : new DriverUnavailable(`the checkpoint cannot be read (${message})`, { cause: error });
+}
+
+/** Whether a checkpoint failed for good: anything that passes is tried again with the order. */
+export const isFinal = (error: unknown): boolean =>
+  !(error instanceof SandboxError) ||
+  error.next === 'refuse' ||
+  error.code === 'protocol_violation';

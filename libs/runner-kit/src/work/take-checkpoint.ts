@@ -1,0 +1,271 @@
+import {
+  type ChunkStore,
+  checkEntry,
+  type FileContent,
+  type ManifestEntry,
+  ManifestRefused,
+  ManifestWriter,
+} from '@vmux/artifacts';
+import type { Base } from '@vmux/events';
+import { ProtocolViolation } from '../errors';
+import type { SupervisorClient } from '../supervisor-client';
+import type { FileStatus, ScannedEntry } from '../supervisor-tree-answers';
+import type { FileIndex } from './checkpoint-index';
+import { type ScannedTree, scanTree, whiteoutsOf } from './checkpoint-tree';
+import { ContentWriter, type WrittenFile } from './content-writer';
+
+export interface TakeSettings {
+  readonly client: SupervisorClient;
+  readonly store: ChunkStore;
+  readonly index: FileIndex;
+  readonly base: Base;
+  /** What of the base was removed, absolute; asked while everything stands still. */
+  removed(): Promise<readonly string[]>;
+  /** More than this is not a session's files but a lie about them. */
+  readonly maxBytes: number;
+  /** It stays frozen. */
+  readonly hold: boolean;
+  readonly signal: AbortSignal;
+}
+
+export interface TakenTree {
+  readonly artifact: string;
+  readonly manifestDigest: string;
+  readonly bytes: number;
+  readonly newBytes: number;
+}
+
+/** From here on it is worth reading while the sandbox still runs: it then stands still for less. */
+const WORTH_READING_AHEAD = 16 * 1024 * 1024;
+
+/**
+ * Stores a sandbox's files as they are at one moment. Much of them is read while it runs; then everything
+ * stands still and what has changed meanwhile is read again.
+ */
+export async function takeCheckpoint(settings: TakeSettings): Promise<TakenTree> {
+  const { client, store, index, hold, signal } = settings;
+  const writer = new ContentWriter(store);
+  const reading = new Reading(settings, writer);
+  const ahead = await scanTree(client, signal);
+  if ((await reading.owed(ahead)) > WORTH_READING_AHEAD) await reading.run(ahead, 'running');
+  const frozen = hold ? undefined : await client.trees.freeze({ signal });
+  if (hold) await client.trees.hold({ signal });
+  try {
+    const tree = await scanTree(client, signal);
+    const contents = await reading.run(tree, 'frozen');
+    const whiteouts = whiteoutsOf(await settings.removed());
+    frozen?.check();
+    frozen?.release();
+    const { root, artifact, storedBytes } = await writeManifest(
+      store,
+      settings.base,
+      whiteouts,
+      tree,
+      contents,
+    );
+    index.keepOnly(new Set(tree.entries.map(({ path }) => path)));
+    const newBytes = writer.storedBytes + storedBytes;
+    return { artifact, manifestDigest: root.treeDigest, bytes: root.bytes, newBytes };
+  } catch (error) {
+    // A checkpoint that failed holds nothing; a broken pipe thaws by itself or is thawed by the next try.
+    if (hold) await client.trees.thaw().catch(() => undefined);
+    throw error;
+  } finally {
+    frozen?.release();
+  }
+}
+
+type Contents = ReadonlyMap<string, FileContent>;
+
+/** Reads the files of a tree that are not known, and remembers them. */
+class Reading {
+  /** Known to be in the store, for as long as this takes. */
+  private readonly present = new Set<string>();
+  private readBytes = 0;
+
+  constructor(
+    private readonly settings: TakeSettings,
+    private readonly writer: ContentWriter,
+  ) {}
+
+  /** How many bytes would have to be read. */
+  async owed(tree: ScannedTree): Promise<number> {
+    await this.dropLost(tree);
+    return this.unknown(tree).reduce((sum, { size }) => sum + size, 0);
+  }
+
+  async run(tree: ScannedTree, state: 'running' | 'frozen'): Promise<Contents> {
+    const { index } = this.settings;
+    await this.dropLost(tree);
+    const unknown = this.unknown(tree);
+    const written = await this.read(unknown, state);
+    await this.writer.finish();
+    const contents = new Map<string, FileContent>();
+    for (const [entry, file] of written) {
+      const content = file.content();
+      for (const { chunk } of content.segments) this.present.add(chunk);
+      index.remember(entry, content, tree.scannedAtNs);
+      contents.set(entry.path, content);
+    }
+    for (const entry of firstNames(tree.entries)) {
+      const content = contents.get(entry.path) ?? index.find(entry);
+      if (content) contents.set(entry.path, content);
+    }
+    return contents;
+  }
+
+  private unknown(tree: ScannedTree): ScannedEntry[] {
+    return firstNames(tree.entries).filter((entry) => !this.settings.index.find(entry));
+  }
+
+  /** What the index says is worth nothing if the store has lost it. */
+  private async dropLost(tree: ScannedTree): Promise<void> {
+    const { index, store } = this.settings;
+    const known = firstNames(tree.entries).flatMap((entry) => {
+      const content = index.find(entry);
+      return content ? [{ path: entry.path, content }] : [];
+    });
+    const wanted = new Set(known.flatMap(({ content }) => content.segments.map((s) => s.chunk)));
+    for (const chunk of this.present) wanted.delete(chunk);
+    const missing = await store.missing(wanted);
+    for (const chunk of wanted) if (!missing.has(chunk)) this.present.add(chunk);
+    if (missing.size === 0) return;
+    for (const { path, content } of known)
+      if (content.segments.some(({ chunk }) => missing.has(chunk))) index.forget(path);
+  }
+
+  private async read(
+    entries: readonly ScannedEntry[],
+    state: 'running' | 'frozen',
+  ): Promise<Map<ScannedEntry, WrittenFile>> {
+    const { client, signal } = this.settings;
+    const written = new Map<ScannedEntry, WrittenFile>();
+    if (entries.length === 0) return written;
+    const paths = entries.map(({ path }) => path);
+    const remaining = entries.values();
+    let file: OpenFile | undefined;
+    for await (const item of client.trees.readMany(paths, { signal })) {
+      if (item.kind === 'begin' || item.kind === 'failed') {
+        if (file) throw new ProtocolViolation('READ_MANY: a file within a file');
+        const { value: entry } = remaining.next();
+        if (!entry) throw new ProtocolViolation('READ_MANY: a file that was not asked for');
+        if (item.kind === 'failed') {
+          changed(entry, state, `it cannot be read (error ${item.errno})`);
+          continue;
+        }
+        file = new OpenFile(entry, item.status);
+        this.writer.begin(item.status.size);
+      } else if (!file) {
+        throw new ProtocolViolation('READ_MANY: bytes of no file');
+      } else if (item.kind === 'block') {
+        file.check(item.offset, item.bytes.length);
+        this.count(item.bytes.length);
+        await this.writer.block(item.offset, item.bytes);
+      } else {
+        const done = this.writer.end();
+        if (file.isAs(item.status)) written.set(file.entry, done);
+        else changed(file.entry, state, 'it changed while it was read');
+        file = undefined;
+      }
+    }
+    return written;
+  }
+
+  private count(bytes: number): void {
+    this.readBytes += bytes;
+    if (this.readBytes > this.settings.maxBytes)
+      throw new ManifestRefused(`more than ${this.settings.maxBytes} bytes of files`);
+  }
+}
+
+class OpenFile {
+  private end = 0;
+  constructor(
+    readonly entry: ScannedEntry,
+    private readonly begun: FileStatus,
+  ) {}
+
+  check(offset: number, length: number): void {
+    if (offset < this.end || length < 1 || offset + length > this.begun.size)
+      throw new ProtocolViolation('READ_MANY: a block out of place');
+    this.end = offset + length;
+  }
+
+  /** The same before, at the beginning and at the end. */
+  isAs(ended: FileStatus): boolean {
+    return [this.begun, ended].every(
+      ({ size, modifiedAtNs, changedAtNs }) =>
+        size === this.entry.size &&
+        modifiedAtNs === this.entry.modifiedAtNs &&
+        changedAtNs === this.entry.changedAtNs,
+    );
+  }
+}
+
+function changed({ path }: ScannedEntry, state: 'running' | 'frozen', what: string): void {
+  if (state === 'running') return;
+  const name = JSON.stringify(Buffer.from(path, 'latin1').toString().slice(0, 200));
+  throw new ManifestRefused(`/${name.slice(1, -1)}: ${what}`);
+}
+
+/** Files, each once: of several names the first. */
+function firstNames(entries: readonly ScannedEntry[]): ScannedEntry[] {
+  const seen = new Set<string>();
+  return entries.filter(({ type, links, identity }) => {
+    if (type !== 'file') return false;
+    if (links < 2) return true;
+    const first = !seen.has(identity);
+    seen.add(identity);
+    return first;
+  });
+}
+
+async function writeManifest(
+  store: ChunkStore,
+  base: Base,
+  whiteouts: readonly string[],
+  { entries }: ScannedTree,
+  contents: Contents,
+) {
+  const writer = new ManifestWriter(store);
+  for (const path of whiteouts) add(writer, { ...NOTHING, type: 'whiteout', path });
+  const names = new Map<string, string>();
+  for (const entry of entries) {
+    const { type, links, identity, path } = entry;
+    const first = type === 'file' && links > 1 ? names.get(identity) : undefined;
+    if (first !== undefined) {
+      add(writer, { ...NOTHING, type: 'hardlink', path, target: first });
+      continue;
+    }
+    if (type === 'file' && links > 1) names.set(identity, path);
+    add(writer, manifestEntry(entry, contents.get(path)));
+  }
+  return writer.finish(base);
+}
+
+/** What a sandbox says of its files is checked like anything that it says. */
+function add(writer: ManifestWriter, entry: ManifestEntry): void {
+  if (entry.type === 'file' && !entry.content)
+    throw new ManifestRefused(`a file that was not read: ${JSON.stringify(entry.path)}`);
+  checkEntry(entry);
+  writer.add(entry);
+}
+
+const NOTHING = {
+  mode: 0,
+  uid: 0,
+  gid: 0,
+  size: 0,
+  modifiedAtNs: 0n,
+  target: '',
+  attributes: [],
+  content: undefined,
+} as const;
+
+export function manifestEntry(
+  entry: ScannedEntry,
+  content: FileContent | undefined,
+): ManifestEntry {
+  const { type, mode, uid, gid, size, modifiedAtNs, path, target, attributes } = entry;
+  return { type, mode, uid, gid, size, modifiedAtNs, path, target, attributes, content };
+}
