@@ -34,8 +34,9 @@ export class PreviewClient {
 
   /** For clients that resolve names themselves: the address to dial and the headers to send. */
   get address(): { readonly url: string; readonly headers: Record<string, string> } {
-    const token = this.token === null ? {} : { 'x-vmux-preview-token': this.token };
-    return { url: this.gateway, headers: { host: this.host, ...token } };
+    const headers: Record<string, string> = { host: this.host };
+    if (this.token !== null) headers['x-vmux-preview-token'] = this.token;
+    return { url: this.gateway, headers };
   }
 
   get(path: string, call: PreviewCall = {}): Promise<PreviewReply> {
