@@ -1,5 +1,6 @@
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { runnerConfigFrom, runnerProcess } from '@vmux/runner-kit';
+import { isLoopback, runnerConfigFrom, runnerProcess } from '@vmux/runner-kit';
 import { ModalDriver } from './drivers/modal-driver';
 
 /** Runs a runner for Modal. Without a token the provider is listed as unavailable, with the reason. */
@@ -10,15 +11,22 @@ async function main(): Promise<void> {
   const driver = new ModalDriver({
     runnerId: config.runnerId,
     tokenId: env.MODAL_TOKEN_ID ?? '',
-    tokenSecret: env.MODAL_TOKEN_SECRET ?? '',
+    tokenSecret: secretFrom(env),
     appName: env.VMUX_MODAL_APP || 'vmux',
     supervisorFile: join(config.nativeDir, 'vmux-supervisor'),
     defaultImage: env.VMUX_MODAL_IMAGE || 'python:3.12-slim-bookworm',
   });
   const { available, reason } = await driver.capabilities();
   if (!available) process.stderr.write(`runner-modal: Modal is not available: ${reason}\n`);
-  await runnerProcess(config, [driver]);
+  const server = env.MODAL_SERVER_URL;
+  const emulated = server !== undefined && isLoopback(new URL(server).hostname);
+  await runnerProcess(config, [driver], { emulated });
 }
+
+const secretFrom = ({ MODAL_TOKEN_SECRET, MODAL_TOKEN_SECRET_FILE }: NodeJS.ProcessEnv): string =>
+  MODAL_TOKEN_SECRET_FILE
+    ? readFileSync(MODAL_TOKEN_SECRET_FILE, 'utf8').trim()
+    : (MODAL_TOKEN_SECRET ?? '');
 
 main().catch((error: Error) => {
   process.stderr.write(`runner-modal: ${error.message}\n`);

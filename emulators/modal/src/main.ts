@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import { createServer as createHttpServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join, resolve } from 'node:path';
@@ -36,7 +37,10 @@ async function main(): Promise<void> {
   await pool.open();
 
   const tokenId = process.env.MODAL_TOKEN_ID || 'ak-emulated';
-  const tokenSecret = process.env.MODAL_TOKEN_SECRET || `as-${randomBytes(16).toString('hex')}`;
+  const secretFile = process.env.MODAL_TOKEN_SECRET_FILE;
+  const tokenSecret = secretFile
+    ? readFileSync(secretFile, 'utf8').trim()
+    : `as-${randomBytes(16).toString('hex')}`;
   const definitions = loadDefinitions();
   const options = {
     'grpc.max_receive_message_length': MAX_MESSAGE_BYTES,
@@ -70,7 +74,9 @@ async function main(): Promise<void> {
       driver.close().then(() => process.exit(0));
     });
   const url = `http://127.0.0.1:${port}`;
-  const ready = { ready: true, emulated: true, url, controlPort, tokenId, tokenSecret };
+  // A secret that was given in a file stays there.
+  const access = secretFile ? {} : { tokenId, tokenSecret };
+  const ready = { ready: true, emulated: true, url, controlPort, ...access };
   process.stdout.write(`${JSON.stringify(ready)}\n`);
 }
 

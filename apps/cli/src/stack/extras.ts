@@ -23,11 +23,7 @@ export interface ExtraContext {
 const cloudflareLocal: Extra = {
   runnerId: 'cloudflare',
   start: async ({ data, dist, runnerEnv, freePort, start }) => {
-    const program = (path: string) => ({
-      command: process.execPath,
-      args: [join(dist, path)],
-      ready: readyJson,
-    });
+    const program = programOf(dist);
     const key = { CLOUDFLARE_WORKER_KEY_FILE: data.secretFile('cloudflare-worker') };
     const emulator = {
       VMUX_EMULATOR_DIR: data.directory('cloudflare'),
@@ -53,7 +49,47 @@ const cloudflareLocal: Extra = {
   },
 };
 
-const EXTRAS: Readonly<Record<string, Extra>> = { 'cloudflare-local': cloudflareLocal };
+const modalLocal: Extra = {
+  runnerId: 'modal',
+  start: async ({ data, dist, runnerEnv, freePort, start }) => {
+    const program = programOf(dist);
+    const token = {
+      MODAL_TOKEN_ID: 'ak-emulated',
+      MODAL_TOKEN_SECRET_FILE: data.secretFile('modal-token'),
+    };
+    const { url } = await start({
+      name: 'modal-emulator',
+      ...program('emulators/modal/src/main.js'),
+      env: {
+        VMUX_MODAL_EMULATOR_DIR: data.directory('modal'),
+        VMUX_MODAL_EMULATOR_PORT: String(await freePort()),
+        ...token,
+      },
+    });
+    await start({
+      name: 'runner-modal',
+      ...program('apps/runner-modal/src/main.js'),
+      env: {
+        ...runnerEnv,
+        VMUX_RUNNER_ID: 'modal',
+        VMUX_RUNNER_DIR: data.directory('runner-modal'),
+        MODAL_SERVER_URL: String(url),
+        ...token,
+      },
+    });
+  },
+};
+
+const programOf = (dist: string) => (path: string) => ({
+  command: process.execPath,
+  args: [join(dist, path)],
+  ready: readyJson,
+});
+
+const EXTRAS: Readonly<Record<string, Extra>> = {
+  'cloudflare-local': cloudflareLocal,
+  'modal-local': modalLocal,
+};
 
 /** By their names, which a comma separates. */
 export function extrasNamed(names: string): readonly Extra[] {
