@@ -26,7 +26,8 @@ export interface Emulator {
   close(): Promise<void>;
 }
 
-const compatibilityDate = '2026-04-01';
+/** Of wrangler.jsonc too. */
+export const COMPATIBILITY_DATE = '2026-04-01';
 
 /** The deployed Worker in workerd, with containers of this machine. */
 export async function startEmulator(settings: EmulatorSettings): Promise<Emulator> {
@@ -53,7 +54,7 @@ export async function startEmulator(settings: EmulatorSettings): Promise<Emulato
     port,
     modules: true,
     script: await bundleWorker(root),
-    compatibilityDate,
+    compatibilityDate: COMPATIBILITY_DATE,
     compatibilityFlags: ['nodejs_compat'],
     durableObjects: { ...objects, REGISTRY: { className: 'Registry', useSQLite: true } },
     durableObjectsPersist: join(dataDir, 'objects'),

@@ -1,15 +1,21 @@
 import { spawn } from 'node:child_process';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
-import { connect, type Socket } from 'node:net';
+import { type AddressInfo, connect, type Socket } from 'node:net';
 import { ENTRY_PORT, type LaunchBody } from '../src/entry-client';
 import type { Limits } from '../src/wire';
 import { Entry, type Inside } from './entry';
 
-const supervisorFile = '/opt/vmux/vmux-supervisor';
-const ours = '/var/lib/vmux';
+/** The first program of a container; the image sets none of these. */
+const {
+  VMUX_ENTRY_TOKEN: token = '',
+  VMUX_ENTRY_HOST: host = '0.0.0.0',
+  VMUX_ENTRY_PORT: port = String(ENTRY_PORT),
+  VMUX_ENTRY_DIR: ours = '/var/lib/vmux',
+  VMUX_SUPERVISOR: supervisorFile = '/opt/vmux/vmux-supervisor',
+  VMUX_CGROUP: group = '/sys/fs/cgroup/vmux',
+} = process.env;
 const socketFile = `${ours}/socket`;
-const group = '/sys/fs/cgroup/vmux';
 /** What Cloudflare grants between SIGTERM and SIGKILL. */
 const graceMs = 15 * 60_000;
 /** Without a runner for this long, the supervisor ends and the container with it. */
@@ -18,9 +24,22 @@ const comesUpWithinMs = 10_000;
 
 async function launch({ name, limits }: LaunchBody): Promise<void> {
   await mkdir(ours, { recursive: true, mode: 0o700 });
-  const join = (await limitsHold(limits)) ? `echo $$ > ${group}/cgroup.procs; ` : '';
-  const program = `${join}exec ${supervisorFile} run --listen=${socketFile} --spool=${ours}/spool --epoch=${name.epoch} --instance=${name.instance} --lease-seconds=${leaseSeconds}`;
-  const supervisor = spawn('/bin/sh', ['-c', program], { stdio: ['ignore', 'inherit', 'inherit'] });
+  const run = [
+    supervisorFile,
+    'run',
+    `--listen=${socketFile}`,
+    `--spool=${ours}/spool`,
+    `--epoch=${name.epoch}`,
+    `--instance=${name.instance}`,
+    `--lease-seconds=${leaseSeconds}`,
+  ];
+  const inGroup = ['-c', 'echo $$ > "$0/cgroup.procs"; exec "$@"', group, ...run];
+  const isLimited = await limitsHold(limits);
+  const supervisor = spawn(
+    isLimited ? '/bin/sh' : supervisorFile,
+    isLimited ? inGroup : run.slice(1),
+    { stdio: ['ignore', 'inherit', 'inherit'], env: {} },
+  );
   // Without its supervisor a container is nothing: it ends, and the Worker sees that it did.
   supervisor.once('exit', (code) => process.exit(code ?? 1));
   supervisor.once('error', () => process.exit(1));
@@ -39,11 +58,11 @@ async function launch({ name, limits }: LaunchBody): Promise<void> {
 async function limitsHold({ memoryMiB, pids }: Limits): Promise<boolean> {
   try {
     await mkdir(group, { recursive: true });
-    await writeFile(`${group}/pids.max`, String(pids));
-    await writeFile(`${group}/memory.max`, String(memoryMiB * 1024 * 1024));
+    await writeFile(`${group}/pids.max`, String(pids), { flag: 'r+' });
+    await writeFile(`${group}/memory.max`, String(memoryMiB * 1024 * 1024), { flag: 'r+' });
     return true;
   } catch (fault) {
-    console.error(`limits are those of the instance type: ${fault}`);
+    console.error(`the only limits are those of the instance type: ${fault}`);
     return false;
   }
 }
@@ -56,8 +75,6 @@ function dial(): Promise<Socket> {
   });
 }
 
-const token = process.env.VMUX_ENTRY_TOKEN ?? '';
-delete process.env.VMUX_ENTRY_TOKEN;
 if (token.length < 16) {
   // Started by somebody else than our Worker's create: nothing must answer here as if it were a sandbox.
   console.error('VMUX_ENTRY_TOKEN is missing: this container was not started by vmux');
@@ -67,6 +84,8 @@ const inside: Inside = { launch, connect: dial };
 const entry = new Entry({ token, inside });
 const server = createServer((request, response) => entry.handle(request, response));
 server.on('upgrade', (request, socket, head) => entry.upgrade(request, socket, head));
-server.listen(ENTRY_PORT, '0.0.0.0');
+server.listen(Number(port), host, () => {
+  console.log(JSON.stringify({ ready: true, port: (server.address() as AddressInfo).port }));
+});
 process.on('SIGTERM', () => entry.evict(Date.now() + graceMs));
 process.on('SIGINT', () => undefined);
