@@ -24,6 +24,7 @@ async function main(): Promise<void> {
     bus,
     journalDirectory: join(config.dataDir, 'journal'),
     artifacts: config.artifactsDir ? await ArtifactDirectory.at(config.artifactsDir) : undefined,
+    setupCache: { directory: join(config.dataDir, 'setups') },
     maxSandboxes: config.maxSandboxes,
     tunnel: config.tunnel,
     log: (message, facts = {}) => logger.info(facts, message),

@@ -59,7 +59,7 @@ describe('What is installed', () => {
     ]);
     expect(linesOf(files, withoutUv)).toEqual([
       '[ -e .venv ] || python3 -m venv --without-pip .venv',
-      'python3 -m pip --python .venv/bin/python install --disable-pip-version-check -r requirements.txt',
+      'pip3 --python .venv/bin/python install --disable-pip-version-check -r requirements.txt',
     ]);
   });
 

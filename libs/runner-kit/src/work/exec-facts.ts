@@ -18,6 +18,8 @@ export function environmentOf(sessionId: string, spec: ExecSpec, given: ClearEnv
     HOME: spec.user === null || spec.user === 'root' ? '/root' : `/home/${spec.user}`,
     LANG: 'C.UTF-8',
     ...(spec.pty ? { TERM: 'xterm-256color' } : {}),
+    // A sandbox is a system of its own: nobody else manages its Python.
+    PIP_BREAK_SYSTEM_PACKAGES: '1',
     VMUX_SESSION: sessionId,
     ...given,
   };

@@ -8,12 +8,14 @@ import type { Reporter } from './reporter';
 import type { RunnerJournal } from './runner-journal';
 import { WorkerStopped } from './sandbox-worker';
 import type { Held, Log, Sandboxes } from './sandboxes';
+import type { Setup } from './setup';
 
 export interface OrderDeskSettings {
   readonly sandboxes: Sandboxes;
   readonly reporter: Reporter;
   readonly journal: RunnerJournal;
   readonly artifacts: ArtifactStore | undefined;
+  readonly setup: Setup;
   readonly log: Log;
   readonly signal: AbortSignal;
 }
@@ -83,11 +85,10 @@ export class OrderDesk {
       const stages: [Stage, number][] = [];
       if (!found) {
         const { cpus, memoryMiB, diskMiB, pids, gpu } = data.spec.resources;
-        const { egress } = data.spec;
-        await driver.create(
-          { id, limits: { cpus, memoryMiB, diskMiB, pids }, image: data.image, egress, gpu },
-          { signal },
-        );
+        const limits = { cpus, memoryMiB, diskMiB, pids };
+        const { egress, allowHosts } = data.spec;
+        const { image } = data;
+        await driver.create({ id, limits, image, egress, allowHosts, gpu }, { signal });
         stages.push(['provisioned', Date.now()]);
       }
       const held = sandboxes.hold(id, driver);
@@ -101,7 +102,12 @@ export class OrderDesk {
       if (prepared) stages.push(['extracted', prepared.extractedAt]);
       if (restore) stages.push(['restored', Date.now()]);
       const origin = await this.checkpoints.originOf(held, image);
-      await this.report(order, id.instance, { type: 'SandboxReady', data: origin });
+      const setup = restore ? undefined : await this.settings.setup.prepare(held, order, signal);
+      if (setup?.installedAt) stages.push(['installed', setup.installedAt]);
+      await this.report(order, id.instance, {
+        type: 'SandboxReady',
+        data: { ...origin, setup: setup?.found ?? null },
+      });
       for (const [stage, at] of stages) {
         await this.report(
           order,

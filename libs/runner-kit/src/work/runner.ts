@@ -17,6 +17,8 @@ import { OrderDesk } from './order-desk';
 import { Reporter } from './reporter';
 import { RunnerJournal } from './runner-journal';
 import { type Log, Sandboxes } from './sandboxes';
+import { Setup } from './setup';
+import { SetupCache, type SetupCacheSettings } from './setup-cache';
 
 export interface RunnerSettings {
   readonly runnerId: string;
@@ -25,6 +27,8 @@ export interface RunnerSettings {
   /** For what the runner remembers of its sandboxes across restarts. */
   readonly journalDirectory: string;
   readonly artifacts?: ArtifactStore;
+  /** Where to keep what set-ups installed; without it every session installs for itself. */
+  readonly setupCache?: SetupCacheSettings;
   readonly maxSandboxes: number;
   /** Emulated providers say so everywhere. */
   readonly emulated?: boolean;
@@ -54,9 +58,11 @@ export async function startRunner(settings: RunnerSettings): Promise<Runner> {
   const reporter = new Reporter(bus, runnerId, (reason) =>
     log('a report is sent again', { reason }),
   );
-  const sandboxes = new Sandboxes({ drivers, reporter, journal, log, signal });
+  const cache = settings.setupCache && (await SetupCache.at(settings.setupCache));
+  const setup = new Setup({ cache, log });
+  const sandboxes = new Sandboxes({ drivers, reporter, journal, setup, log, signal });
   const artifacts = settings.artifacts;
-  const desk = new OrderDesk({ sandboxes, reporter, journal, artifacts, log, signal });
+  const desk = new OrderDesk({ sandboxes, reporter, journal, artifacts, setup, log, signal });
   await sandboxes.adoptAll();
 
   const orders = bus.serve(orderSubject(runnerId), { concurrency: 1024 }, async ({ data }) => {

@@ -16,6 +16,7 @@ import { OutputPump } from './output-pump';
 import { pause } from './pause';
 import { followPorts, type PortReport } from './port-follower';
 import type { Reporter } from './reporter';
+import type { Setup } from './setup';
 
 /** Why a worker is done with its sandbox. */
 export type Ended =
@@ -29,6 +30,7 @@ export interface WorkerSettings {
   readonly id: SandboxId;
   readonly driver: SandboxDriver;
   readonly reporter: Reporter;
+  readonly setup?: Setup;
   readonly log: (message: string, facts?: Readonly<Record<string, unknown>>) => void;
 }
 
@@ -228,6 +230,7 @@ export class SandboxWorker {
     at: number,
   ): Promise<void> {
     const { signal } = this.stopping;
+    await this.settings.setup?.conclude(this.id, client, execId, outcome, signal);
     const alone = this.following.size === 1;
     const look = () => client.figures({ signal });
     const kill = await this.memoryKills.reasonOf(outcome, alone, look);

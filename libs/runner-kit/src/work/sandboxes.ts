@@ -5,6 +5,7 @@ import { pause } from './pause';
 import type { Reporter } from './reporter';
 import type { RunnerJournal } from './runner-journal';
 import { type Ended, SandboxWorker } from './sandbox-worker';
+import type { Setup } from './setup';
 
 export type Log = (message: string, facts?: Readonly<Record<string, unknown>>) => void;
 
@@ -12,6 +13,7 @@ export interface SandboxesSettings {
   readonly drivers: readonly SandboxDriver[];
   readonly reporter: Reporter;
   readonly journal: RunnerJournal;
+  readonly setup?: Setup;
   readonly log: Log;
   readonly signal: AbortSignal;
 }
@@ -63,8 +65,8 @@ export class Sandboxes {
   hold(id: SandboxId, driver: SandboxDriver): Held {
     const known = this.held.get(keyOf(id));
     if (known) return known;
-    const { reporter, log } = this.settings;
-    const worker = new SandboxWorker({ id, driver, reporter, log });
+    const { reporter, setup, log } = this.settings;
+    const worker = new SandboxWorker({ id, driver, reporter, setup, log });
     const held = { id, driver, worker };
     this.held.set(keyOf(id), held);
     const ended = worker.ended

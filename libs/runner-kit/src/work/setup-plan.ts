@@ -125,13 +125,13 @@ function python(
     const lines = ['[ -e .venv ] || uv venv .venv', `uv pip install --python .venv ${what}`];
     return { lines, missingTools: [], outputs };
   }
-  const hasPip = workspace.has('pip3') || workspace.has('pip');
+  const pip = ['pip3', 'pip'].find((name) => workspace.has(name));
   return {
     lines: [
       '[ -e .venv ] || python3 -m venv --without-pip .venv',
-      `python3 -m pip --python .venv/bin/python install --disable-pip-version-check ${what}`,
+      `${pip} --python .venv/bin/python install --disable-pip-version-check ${what}`,
     ],
-    missingTools: [...(workspace.has('python3') ? [] : ['python3']), ...(hasPip ? [] : ['pip'])],
+    missingTools: [...(workspace.has('python3') ? [] : ['python3']), ...(pip ? [] : ['pip'])],
     outputs,
   };
 }

@@ -1,7 +1,7 @@
 import { deriveExecId, type OrderNamed, type Outcome, type SetupFound } from '@vmux/events';
 import type { SandboxId } from '../driver';
 import type { SupervisorClient } from '../supervisor-client';
-import type { Log } from './sandboxes';
+import type { Held, Log } from './sandboxes';
 import type { SetupCache } from './setup-cache';
 import { type DetectedSetup, detectSetup } from './setup-detect';
 
@@ -26,11 +26,12 @@ export class Setup {
   constructor(private readonly settings: SetupSettings) {}
 
   async prepare(
-    id: SandboxId,
-    client: SupervisorClient,
+    { id, worker }: Held,
     order: OrderNamed<'CreateSandbox'>,
     signal: AbortSignal,
   ): Promise<ReadySetup | undefined> {
+    if (order.data.spec.setup !== 'auto') return undefined;
+    const client = await worker.client();
     const detected = await detectSetup(client.files, order, signal);
     if (!detected) return undefined;
     const { found, cacheKey } = detected;
