@@ -185,6 +185,22 @@ group('on Modal (emulated)', () => {
     });
   });
 
+  it('the end of its lifetime is said in time, also by a driver that found it', async () => {
+    // Modal's own warning time and two seconds.
+    const lifetimeMs = 15 * 60 * 1000 + 2_000;
+    const id = newId();
+    const said: { readonly id: SandboxId; readonly endsAtMs: number }[] = [];
+    const first = open({ lifetimeMs });
+    first.onEnding((of, endsAtMs) => said.push({ id: of, endsAtMs }));
+    await first.create(specOf(id));
+    const second = open({ lifetimeMs });
+    second.onEnding((of, endsAtMs) => said.push({ id: of, endsAtMs }));
+    await second.list();
+    await until(() => said.length >= 2);
+    expect(said.map((one) => one.id)).toEqual([id, id]);
+    expect(said[0]?.endsAtMs).toBeGreaterThan(Date.now() + 14 * 60 * 1000);
+  });
+
   it('a GPU that Modal does not have is refused before anything is asked, with the list', async () => {
     await expect(driver.create(specOf(newId(), 'RTX3090'))).rejects.toThrow(/choose one of T4, L4/);
     await expect(driver.create(specOf(newId(), 'A10:5'))).rejects.toThrow(/1 to 4 of A10/);

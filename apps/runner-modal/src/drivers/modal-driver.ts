@@ -28,10 +28,13 @@ export interface ModalDriverSettings extends ModalSettings {
   readonly supervisorFile: string;
   /** For sessions that name no image. */
   readonly defaultImage: string;
+  /** Whole seconds; Modal's longest without it. */
+  readonly lifetimeMs?: number;
 }
 
-/** Modal's longest; the session goes on in another sandbox before it is over. */
-const LIFETIME_MS = 24 * 3600 * 1000;
+const LONGEST_LIFETIME_MS = 24 * 3600 * 1000;
+/** So long before its end a sandbox is said to end: time for a checkpoint, and for another to take over. */
+const WARNED_MS = 15 * 60 * 1000;
 const GREET_MS = 60_000;
 const GREET_PAUSE_MS = 100;
 const UPLOAD_PIECE_BYTES = 512 * 1024;
@@ -54,6 +57,8 @@ export class ModalDriver implements SandboxDriver {
   readonly provider = 'modal';
   private readonly api: ModalApi;
   private readonly found = new Map<string, string>();
+  private readonly warnings = new Map<string, NodeJS.Timeout>();
+  private warn: (id: SandboxId, endsAtMs: number) => void = () => undefined;
   private supervisor: Promise<Buffer> | undefined;
 
   constructor(private readonly settings: ModalDriverSettings) {
@@ -98,6 +103,7 @@ export class ModalDriver implements SandboxDriver {
     const name = nameOf(id);
     if (await this.api.find(name)) throw new DriverRefused('exists', 'the sandbox exists already');
     signal?.throwIfAborted();
+    const createdAtMs = Date.now();
     const creating = this.api.create({
       name,
       image,
@@ -106,7 +112,7 @@ export class ModalDriver implements SandboxDriver {
       memoryMiB: limits.memoryMiB,
       gpu,
       egress,
-      timeoutMs: LIFETIME_MS,
+      timeoutMs: this.lifetimeMs,
       tags: this.tagsOf(id, limits),
     });
     try {
@@ -115,6 +121,7 @@ export class ModalDriver implements SandboxDriver {
       this.found.set(name, sandboxId);
       await this.upload(sandboxId, signal);
       await this.greet(id, signal);
+      this.warnBefore(id, createdAtMs + this.lifetimeMs);
     } catch (error) {
       if (!(error instanceof DriverRefused)) await this.abandon(name, creating);
       throw error;
@@ -136,6 +143,7 @@ export class ModalDriver implements SandboxDriver {
         if (!ours || tags[TAG.destroyed]) return undefined;
         const ending = await this.api.ending(sandboxId);
         if (ending?.status === TERMINATED) return undefined;
+        if (!ending) this.warnBefore(ours.id, createdAtMs + this.lifetimeMs);
         return { ...ours, createdAtMs, probe: probeOf(ending) };
       }),
     );
@@ -171,8 +179,14 @@ export class ModalDriver implements SandboxDriver {
     return { ref, bytes: 0 };
   }
 
+  onEnding(listener: (id: SandboxId, endsAtMs: number) => void): void {
+    this.warn = listener;
+  }
+
   async destroy(id: SandboxId): Promise<void> {
     const name = nameOf(id);
+    clearTimeout(this.warnings.get(name));
+    this.warnings.delete(name);
     const sandboxId = await this.idOf(id);
     this.found.delete(name);
     if (!sandboxId) return;
@@ -184,7 +198,22 @@ export class ModalDriver implements SandboxDriver {
   }
 
   async close(): Promise<void> {
+    for (const warning of this.warnings.values()) clearTimeout(warning);
     this.api.close();
+  }
+
+  private get lifetimeMs(): number {
+    return this.settings.lifetimeMs ?? LONGEST_LIFETIME_MS;
+  }
+
+  private warnBefore(id: SandboxId, endsAtMs: number): void {
+    const name = nameOf(id);
+    clearTimeout(this.warnings.get(name));
+    const inMs = Math.max(0, endsAtMs - WARNED_MS - Date.now());
+    this.warnings.set(
+      name,
+      setTimeout(() => this.warn(id, endsAtMs), inMs),
+    );
   }
 
   private tagsOf(id: SandboxId, limits: SandboxLimits): Record<string, string> {
