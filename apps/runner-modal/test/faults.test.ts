@@ -201,6 +201,29 @@ group('on Modal (emulated)', () => {
     expect(said[0]?.endsAtMs).toBeGreaterThan(Date.now() + 14 * 60 * 1000);
   });
 
+  it('a snapshot is what another sandbox begins with, and the first goes on', async () => {
+    const first = newId();
+    await driver.create(specOf(first));
+    const say = async (id: SandboxId, script: string): Promise<string> => {
+      const client = await connect(id);
+      const execId = `e${randomBytes(6).toString('hex')}`;
+      const said: Buffer[] = [];
+      await client.start({ execId, argv: ['sh', '-c', script], env: { PATH } });
+      for await (const item of client.read(execId)) if ('data' in item) said.push(item.data);
+      client.close();
+      return Buffer.concat(said).toString();
+    };
+    await say(first, 'mkdir /workspace; echo kept > /workspace/note');
+    const taken = await driver.checkpoint(first);
+    await say(first, 'echo later > /workspace/note');
+    const second = newId();
+    await driver.restore(specOf(second), taken);
+    expect(await say(second, 'cat /workspace/note; ls -A /.vmux/spool')).toMatch(
+      new RegExp(`^kept\\n1\\.${second.instance}\\n$`),
+    );
+    expect(await say(first, 'cat /workspace/note')).toBe('later\n');
+  });
+
   it('a GPU that Modal does not have is refused before anything is asked, with the list', async () => {
     await expect(driver.create(specOf(newId(), 'RTX3090'))).rejects.toThrow(/choose one of T4, L4/);
     await expect(driver.create(specOf(newId(), 'A10:5'))).rejects.toThrow(/1 to 4 of A10/);

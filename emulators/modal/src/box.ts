@@ -1,6 +1,7 @@
 import {
   type ExecState,
   hasEnded,
+  type NativeCheckpoint,
   openInput,
   type SandboxDriver,
   SandboxError,
@@ -34,8 +35,14 @@ export class Box {
     readonly id: SandboxId,
   ) {}
 
-  create(spec: Omit<SandboxSpec, 'id'>): Promise<void> {
-    return this.driver.create({ ...spec, id: this.id });
+  /** From a snapshot of another one, when it is given. */
+  create(spec: Omit<SandboxSpec, 'id'>, snapshot: NativeCheckpoint | undefined): Promise<void> {
+    const whole = { ...spec, id: this.id };
+    return snapshot ? this.driver.restore(whole, snapshot) : this.driver.create(whole);
+  }
+
+  snapshot(): Promise<NativeCheckpoint> {
+    return this.driver.checkpoint(this.id);
   }
 
   async destroy(): Promise<void> {

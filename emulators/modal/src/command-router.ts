@@ -69,6 +69,10 @@ export function commandRouter(pool: WorkerPool, board: FaultBoard, tokens: Token
       await attempt(() => box.input(execId, offset, data, eof));
       return {};
     },
+    taskSnapshotFilesystem: async (request: { readonly taskId: string }, context: CallContext) => {
+      const sandbox = sandboxOf(request.taskId, context);
+      return { imageId: await attempt(() => pool.snapshot(sandbox)) };
+    },
     taskExecPoll: async (request: OfExec, context: CallContext) => {
       const { box } = sandboxOf(request.taskId, context);
       return exitOf(await attempt(() => box.state(request.execId)));

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { hasEnded, type SandboxDriver } from '@vmux/runner-kit';
+import { hasEnded, type NativeCheckpoint, type SandboxDriver } from '@vmux/runner-kit';
 import { Box } from './box';
 import type { FaultBoard } from './faults';
 import { type CreateRequest, type Result, STATUS, type StatusNumber, type Tag } from './wire';
@@ -34,6 +34,7 @@ export class WorkerPool {
   private readonly sandboxes = new Map<string, Emulated>();
   private readonly finished = new Map<string, AbortController>();
   private readonly changes = new Set<() => void>();
+  private readonly images = new Map<string, NativeCheckpoint>();
 
   constructor(
     private readonly driver: SandboxDriver,
@@ -48,6 +49,10 @@ export class WorkerPool {
     for (const file of await readdir(this.dir)) {
       if (!file.endsWith('.json')) continue;
       const text = await readFile(join(this.dir, file), 'utf8');
+      if (file.startsWith('im-')) {
+        this.images.set(file.slice(0, -'.json'.length), JSON.parse(text));
+        continue;
+      }
       const remembered = JSON.parse(text) as Remembered;
       const box = new Box(this.driver, boxIdOf(remembered.sandboxId));
       this.sandboxes.set(remembered.sandboxId, { ...remembered, box });
@@ -109,7 +114,8 @@ export class WorkerPool {
         diskMiB: DISK_MIB,
         pids: PIDS,
       };
-      await emulated.box.create({ limits, image: null, egress: false, gpu: null });
+      const snapshot = this.images.get(definition.imageId);
+      await emulated.box.create({ limits, image: null, egress: false, gpu: null }, snapshot);
       const { entrypointArgs: argv, workdir: cwd } = definition;
       await emulated.box.start({ argv, cwd, env: {} });
       // It may have been terminated meanwhile.
@@ -124,6 +130,15 @@ export class WorkerPool {
     });
     if (isV2) await starting;
     return emulated;
+  }
+
+  /** An image of a sandbox's files as they are now. */
+  async snapshot({ box }: Emulated): Promise<string> {
+    const imageId = `im-${base62(22)}`;
+    const taken = await box.snapshot();
+    await this.write(imageId, taken);
+    this.images.set(imageId, taken);
+    return imageId;
   }
 
   async setTags(sandboxId: string, tags: readonly Tag[]): Promise<void> {
@@ -226,9 +241,13 @@ export class WorkerPool {
   private async keep(sandbox: Emulated): Promise<void> {
     this.sandboxes.set(sandbox.sandboxId, sandbox);
     const { box: _, ...remembered } = sandbox;
-    const file = join(this.dir, `${sandbox.sandboxId}.json`);
+    await this.write(sandbox.sandboxId, remembered);
+  }
+
+  private async write(name: string, content: object): Promise<void> {
+    const file = join(this.dir, `${name}.json`);
     const draft = `${file}.${randomBytes(4).toString('hex')}`;
-    await writeFile(draft, JSON.stringify(remembered), { mode: 0o600 });
+    await writeFile(draft, JSON.stringify(content), { mode: 0o600 });
     await rename(draft, file).catch(async (fault) => {
       await rm(draft, { force: true });
       throw fault;
