@@ -71,7 +71,7 @@ export class OrderDesk {
   private async create(order: OrderNamed<'CreateSandbox'>): Promise<void> {
     const { sandboxes, signal } = this.settings;
     const { sessionId, epoch, data } = order;
-    if (!sandboxes.allKnown) return;
+    if (!sandboxes.isKnown(data.provider)) return;
     const found = sandboxes.find(sessionId, epoch);
     const id = found?.id ?? sandboxes.newId(sessionId, epoch);
     const driver = found?.driver ?? sandboxes.driverOf(data.provider);
@@ -180,8 +180,8 @@ export class OrderDesk {
 
   private async destroy(order: OrderNamed<'DestroySandbox'>): Promise<void> {
     const { sandboxes } = this.settings;
-    if (!sandboxes.allKnown) return;
     const held = sandboxes.find(order.sessionId, order.epoch);
+    if (!held && !sandboxes.allKnown) return;
     if (held && (order.instance === null || held.id.instance === order.instance)) {
       if (order.data.drain) await this.endExecs(held, order.data.graceMs);
       await sandboxes.destroy(held);
@@ -259,9 +259,10 @@ export class OrderDesk {
   /** An order for a sandbox that this runner does not have says by itself that it is lost. */
   private async within(order: Order, act: (held: Held) => Promise<void>): Promise<void> {
     const { sandboxes } = this.settings;
-    if (!sandboxes.allKnown || order.instance === null) return;
+    if (order.instance === null) return;
     const held = sandboxes.find(order.sessionId, order.epoch);
     if (held && held.id.instance === order.instance) return act(held);
+    if (!sandboxes.allKnown) return;
     const message = 'its runner does not have this sandbox';
     await this.report(order, order.instance, {
       type: 'SandboxLost',

@@ -52,6 +52,12 @@ export class Sandboxes {
     return this.settings.drivers.every((driver) => this.listed.has(driver));
   }
 
+  /** As `allKnown` for one provider: another one that does not answer holds up none of its sessions. */
+  isKnown(provider: string): boolean {
+    const driver = this.driverOf(provider);
+    return driver === undefined || this.listed.has(driver);
+  }
+
   /** Takes up every sandbox that is still there; a driver that does not answer now is asked by a later call. */
   async adoptAll(): Promise<void> {
     for (const driver of this.settings.drivers) {

@@ -1,0 +1,114 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describeUnless, releaseAll, until } from '@vmux/testing';
+import { type TimeSession, TimeStack } from '../support/time-stack';
+
+const isRoot = process.getuid?.() === 0;
+const PATIENCE = { timeoutMs: 90_000, everyMs: 50 };
+const DIGEST =
+  'cd /workspace && find . -printf "%p %m %s %l\\n" | sort && find . -type f | sort | xargs sha256sum';
+
+describeUnless(isRoot, 'namespace sandboxes need root on Linux')(
+  'a session on Cloudflare, emulated',
+  () => {
+    let stack: TimeStack;
+    beforeAll(async () => {
+      stack = await TimeStack.start(null, { VMUX_WITH: 'cloudflare-local' });
+    }, 120_000);
+    afterAll(async () => {
+      await stack?.stop();
+      await releaseAll();
+    }, 120_000);
+
+    const containers = () => readdirSync(join(stack.dataDir, 'cloudflare/ns/s'));
+    const onCloudflare = () =>
+      stack.create({
+        provider: 'cloudflare',
+        resources: { cpus: 1, memoryMiB: 256, diskMiB: 512 },
+      });
+    /** Does to the session's container what happens to one at Cloudflare. */
+    const control = async (verb: string, session: TimeSession, number?: number) => {
+      const file = join(stack.dataDir, 'cloudflare/control.json');
+      const { url, token }: { url: string; token: string } = JSON.parse(readFileSync(file, 'utf8'));
+      const started = (await session.events()).filter(({ type }) => type === 'SandboxStarted');
+      const { epoch, instance } = started.at(-1)?.data ?? {};
+      const path = [verb, session.id, epoch, instance, number ?? ''].join('/');
+      const answer = await fetch(`${url}/control/${path}`, {
+        headers: { 'x-vmux-stand-in': token },
+      });
+      expect([answer.status, await answer.text()]).toEqual([200, expect.anything()]);
+    };
+
+    it('runs commands, keeps their output and leaves no container behind', async () => {
+      const session = await onCloudflare();
+      expect(await session.run('echo hello; id -u')).toBe('hello\n0\n');
+      expect(containers()).toHaveLength(1);
+      await session.stop();
+      expect(containers()).toHaveLength(0);
+      const [exec] = (await session.events()).filter(({ type }) => type === 'ExecIssued');
+      expect(await session.output(String(exec?.data.execId))).toBe('hello\n0\n');
+    }, 120_000);
+
+    it('is lost when its container is replaced by an empty one, and goes on from its checkpoint', async () => {
+      const session = await onCloudflare();
+      await session.run('mkdir -p a && head -c 100000 /dev/urandom > a/blob && ln -s a/blob link');
+      const before = await session.run(DIGEST);
+      await session.checkpoint();
+      const running = await session.start('echo up; exec sleep 1000');
+      await until(async () => (await session.output(running)) === 'up\n', PATIENCE);
+      await control('replace', session);
+      await until(async () => (await session.types()).includes('SandboxLost'), PATIENCE);
+      const { exit } = await session.ended(running);
+      expect(exit).toMatchObject({ kind: 'unknown' });
+      expect(await session.output(running)).toBe('up\n');
+      await session.ask('rehydrate', {});
+      await session.becomes('running');
+      expect(await session.run(DIGEST)).toBe(before);
+      const epochs = (await session.events())
+        .filter(({ type }) => type === 'SandboxStarted')
+        .map(({ data }) => data.epoch);
+      expect(epochs).toHaveLength(2);
+      await session.stop();
+    }, 180_000);
+
+    it('is saved and released before its container is killed, and wakes in another one', async () => {
+      const session = await onCloudflare();
+      await session.run('echo precious > file');
+      await control('evict', session, 40_000);
+      await until(async () => (await session.types()).includes('SandboxReleased'), PATIENCE);
+      expect(await session.types()).toEqual(
+        expect.arrayContaining(['LifetimeKnown', 'CheckpointTaken', 'SandboxReleased']),
+      );
+      expect(await session.run('cat file')).toBe('precious\n');
+      await session.stop();
+    }, 180_000);
+
+    it('keeps its files and its log on the way from this machine to Cloudflare and back', async () => {
+      const session = await stack.create({ provider: 'ns' });
+      await session.run('mkdir -p d/e && head -c 300000 /dev/urandom > d/e/f && chmod 700 d');
+      const told = await session.start('echo told on the way');
+      await session.ended(told);
+      const before = await session.run(DIGEST);
+      for (const provider of ['cloudflare', 'ns']) {
+        await session.ask('move', { provider });
+        await until(async () => {
+          const { operation, provider: now, status } = await session.info();
+          return operation === null && status === 'running' && now === provider;
+        }, PATIENCE);
+        expect(await session.run(DIGEST)).toBe(before);
+        expect(await session.output(told)).toBe('told on the way\n');
+      }
+      expect((await session.types()).filter((type) => type === 'Moved')).toHaveLength(2);
+      await session.stop();
+    }, 240_000);
+
+    it('is labelled as emulated wherever its provider is listed', async () => {
+      const { json } = await stack.api.get('/v1/runners');
+      const listed = json.runners.flatMap(({ providers }: { providers: object[] }) => providers);
+      expect(listed).toContainEqual(
+        expect.objectContaining({ provider: 'cloudflare', available: true, emulated: true }),
+      );
+      expect(listed).toContainEqual(expect.objectContaining({ provider: 'ns', emulated: false }));
+    });
+  },
+);
