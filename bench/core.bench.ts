@@ -11,6 +11,7 @@ import type { ApiClient } from '../test/support/api-client';
 import type { FakeExec, FakeRunner } from '../test/support/fake-runner';
 import { startGateway, startRunner, startService, startStack } from '../test/support/stack';
 import { beside, ratioAt } from './flood';
+import { longHistory } from './long-history';
 import { figure, printJson, printTable, quantile, wantsJson } from './report';
 
 const SESSIONS = 200;
@@ -27,24 +28,26 @@ async function main(): Promise<void> {
   const stack = await startStack();
   const runner = startRunner(stack);
   const service = await startService(stack);
-  const gateway = await startGateway(stack, 'gateway', {
+  const limits = {
     VMUX_LIVE_SESSIONS: '100000',
     VMUX_REQUESTS_PER_SECOND: '1000000',
     VMUX_REQUEST_BURST: '1000000',
     VMUX_MAX_FOLLOWERS: '10000',
     VMUX_LOG_LEVEL: 'warn',
-  });
+  };
+  const gateway = await startGateway(stack, 'gateway', limits);
   const { api } = gateway;
   const rssMiB = (pid: number) =>
     Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) / 1024;
 
   const calm = await Promise.all(Array.from({ length: 10 }, () => session(api, 'quiet')));
-  const quiet = await commands(api, calm);
+  const quiet = await commands(api, calm, (count) => count < COMMANDS);
   const [flooded, other] = calm;
   if (!flooded || !other) throw new Error('no sessions');
   const flood = await beside(api, runner, { flooding: flooded, other });
   const reconnects = await reconnecting(api, runner);
-  const load = await flooding(api, runner);
+  const load = await flooding(api, runner, gateway.url);
+  const long = await longHistory(stack, api, () => startGateway(stack, 'gateway-long', limits));
   const memory = { gateway: rssMiB(gateway.process.pid), service: rssMiB(service.pid) };
   await releaseAll();
 
@@ -61,7 +64,15 @@ async function main(): Promise<void> {
           ...figuresOf(flood.floodedMs),
         ],
         ['reconnect to first byte (ms)', ...figuresOf(reconnects)],
+        [
+          `reconnect to first byte, ${figure(long.events)} events (ms)`,
+          ...figuresOf(long.reconnectMs),
+        ],
       ],
+    );
+    console.log(
+      `\nfirst read of ${figure(long.events)} events by a gateway that starts: ` +
+        `${figure(long.foldMs)} ms from the first event, ${figure(long.firstReadMs)} ms once kept`,
     );
     console.log(
       `\n${SESSIONS} sessions with a follower each: ${figure(load.ingestedMiBps)} MiB/s durable, ` +
@@ -81,6 +92,10 @@ async function main(): Promise<void> {
     flood_mb_per_s: flood.floodMiBps,
     reconnect_ms_p50: quantile(reconnects, 0.5),
     reconnect_ms_p99: quantile(reconnects, 0.99),
+    long_reconnect_ms_p50: quantile(long.reconnectMs, 0.5),
+    long_reconnect_ms_p99: quantile(long.reconnectMs, 0.99),
+    long_fold_ms: long.foldMs,
+    long_first_read_ms: long.firstReadMs,
     lost_bytes: load.lost,
     gateway_mib: memory.gateway,
     session_service_mib: memory.service,
@@ -105,10 +120,10 @@ async function session(api: ApiClient, name: string): Promise<string> {
 async function commands(
   api: ApiClient,
   ids: readonly string[],
-  count = COMMANDS,
+  more: (count: number) => boolean,
 ): Promise<number[]> {
   const times: number[] = [];
-  for (let at = 0; at < count; at += 1) {
+  for (let at = 0; more(at); at += 1) {
     const id = ids[at % ids.length];
     const started = performance.now();
     const { status, text } = await api.post(`/v1/sessions/${id}/execs`, { command: 'true' });
@@ -142,7 +157,7 @@ async function reconnecting(api: ApiClient, runner: FakeRunner): Promise<number[
   return times;
 }
 
-async function flooding(api: ApiClient, runner: FakeRunner) {
+async function flooding(api: ApiClient, runner: FakeRunner, url: string) {
   let begin: () => void = () => undefined;
   const begun = new Promise<void>((resolve) => {
     begin = resolve;
@@ -165,14 +180,17 @@ async function flooding(api: ApiClient, runner: FakeRunner) {
   );
   await until(() => sums.size === SESSIONS, { timeoutMs: 60_000 });
   const following = execs.map(({ id, execId }) => followed(api, id, execId));
+  await until(async () => (await openStreams(url)) === SESSIONS, { timeoutMs: 60_000 });
 
   const started = performance.now();
+  let writing = true;
   begin();
-  const lately = commands(api, ids, 100);
+  const lately = commands(api, ids, () => writing);
   await until(() => execs.every(({ execId }) => runner.execs.get(execId)?.hasEnded), {
     timeoutMs: 300_000,
     everyMs: 20,
   });
+  writing = false;
   const ingestedMs = performance.now() - started;
   const pieces = await Promise.all(following);
   const deliveredMs = performance.now() - started;
@@ -187,6 +205,11 @@ async function flooding(api: ApiClient, runner: FakeRunner) {
     deliveredMiBps: (total / deliveredMs) * 1000,
     lost,
   };
+}
+
+async function openStreams(url: string): Promise<number> {
+  const metrics = await (await fetch(`${url}/metrics`)).text();
+  return Number(/^vmux_gateway_followers (\d+)/m.exec(metrics)?.[1] ?? 0);
 }
 
 async function followed(api: ApiClient, id: string, execId: string): Promise<Buffer> {

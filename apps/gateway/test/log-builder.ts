@@ -36,6 +36,7 @@ export class LogBuilder {
   constructor(
     private readonly store: EventStore,
     readonly sessionId: string,
+    private readonly owner = 'me',
   ) {}
 
   async session(...events: readonly SessionEvent[]): Promise<void> {
@@ -47,16 +48,16 @@ export class LogBuilder {
     this.sessionRevision += events.length;
   }
 
-  created(): Promise<void> {
-    const { spec, name, provider } = newSessionFrom({ name: 'built' }, 'ns');
-    const { sessionId } = this;
+  created(on = 'ns'): Promise<void> {
+    const { spec, name, provider } = newSessionFrom({ name: 'built' }, on);
+    const { sessionId, owner } = this;
     const whole = { ...spec, env: null };
     return this.session(
       fact('SessionCreated', {
         ...{
           at: 1,
           sessionId,
-          owner: 'me',
+          owner,
           name,
           attempt: 0,
           provider,

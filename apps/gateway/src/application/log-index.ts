@@ -106,7 +106,13 @@ export class LogIndex {
   }
 
   /** The first offset that has nothing yet: from the last mark and what stands after it. */
-  async sizeOf(sessionId: string, target: LogTarget, { first, last }: LogBounds): Promise<number> {
+  async sizeOf(
+    sessionId: string,
+    target: LogTarget,
+    { first, last, end }: LogBounds,
+  ): Promise<number> {
+    const told = end && fixOf(end, target);
+    if (told) return told.offset;
     const from = Math.max(first, Math.floor(last / LOG_MARK_EVERY) * LOG_MARK_EVERY);
     let size = 0;
     for await (const { event } of this.read(sessionId, from, last - from + 1)) {

@@ -1,4 +1,4 @@
-import type { EventStore } from '@vmux/event-store';
+import { type EventStore, StreamNotFound } from '@vmux/event-store';
 import { logStream } from '@vmux/events';
 import { type ExecView, execHasEnded } from './exec-view';
 import { Cursor, type LogItem, reaches } from './log-cursor';
@@ -30,7 +30,15 @@ export class OffsetPastEnd extends Error {
   }
 }
 
+/** Where reading starts; `certain` when nothing of the target stands before it. */
+interface LogStart {
+  readonly revision: number;
+  readonly certain: boolean;
+  readonly offset: number;
+}
+
 const PAGE_EVENTS = 64;
+const BEGINNING_EVENTS = 8;
 const RECENT_EVENTS = 16;
 const RECENT_BYTES = 64 * 1024;
 
@@ -47,13 +55,17 @@ export class LogReader {
 
   /** Throws `OffsetPastEnd` before anything is read; afterwards yields items in order of offset. */
   async open(request: LogRequest): Promise<AsyncGenerator<LogItem, LogEnd>> {
+    const hinted = await this.hinted(request);
+    if (hinted) return this.items(request, hinted);
     const bounds = await this.index.bounds(request.sessionId);
     const size = bounds ? await this.sizeOf(request, bounds) : 0;
     if (request.offset > size) {
       const over = await this.isOver(request);
       if (!request.follow || over) throw new OffsetPastEnd(request.offset, size);
     }
-    return this.items(request, bounds);
+    const { offset } = request;
+    const nothingYet = { revision: 0, certain: true, offset };
+    return this.items(request, bounds ? await this.startOf(request, bounds) : nothingYet);
   }
 
   /**
@@ -77,13 +89,7 @@ export class LogReader {
     return null;
   }
 
-  private async *items(
-    request: LogRequest,
-    bounds: LogBounds | null,
-  ): AsyncGenerator<LogItem, LogEnd> {
-    const start = bounds
-      ? await this.startOf(request, bounds)
-      : { revision: 0, certain: true, offset: request.offset };
+  private async *items(request: LogRequest, start: LogStart): AsyncGenerator<LogItem, LogEnd> {
     const cursor = new Cursor(request.target, start.offset);
     for await (const place of this.places(request, start.revision, cursor)) {
       if (!start.certain && cursor.isAhead(place)) {
@@ -113,15 +119,18 @@ export class LogReader {
     return { next: cursor.offset, over: await this.isOver(request) };
   }
 
+  /** The event that the reader says it saw last, if it is there and touches the offset. */
+  private async hinted(request: LogRequest): Promise<LogStart | null> {
+    const { sessionId, target, offset, revisionHint: revision } = request;
+    const place = revision === undefined ? null : await this.index.at(sessionId, revision);
+    if (!place || place.revision !== revision || !reaches(place, target, offset)) return null;
+    return { revision, certain: true, offset };
+  }
+
   private async startOf(
-    { sessionId, target, offset, revisionHint }: LogRequest,
+    { sessionId, target, offset }: LogRequest,
     bounds: LogBounds,
-  ): Promise<{ revision: number; certain: boolean; offset: number }> {
-    if (revisionHint !== undefined && revisionHint <= bounds.last) {
-      const place = await this.index.at(sessionId, revisionHint);
-      if (place && place.revision === revisionHint && reaches(place, target, offset))
-        return { revision: revisionHint, certain: true, offset };
-    }
+  ): Promise<LogStart> {
     const revision = await this.index.startOf(sessionId, target, offset, bounds);
     if (target.kind !== 'exec') return { revision, certain: target.kind === 'session', offset };
     // What others wrote before the exec was issued is not missing from what it wrote.
@@ -165,12 +174,20 @@ export class LogReader {
     const stop = new AbortController();
     const signal = AbortSignal.any([stop.signal, request.signal]);
     const ending = new Ending(this.index, this.sessions, request, stop);
-    ending.begin(signal);
+    let after = from - 1;
     try {
-      if (await ending.reached(from - 1)) return;
+      // A plain read answers sooner than a subscription, and a reader that resumes waits for its first byte.
+      for await (const place of this.beginning(request, from)) {
+        if (isAfterEnd(request.target, place)) return;
+        after = place.revision;
+        yield place;
+        if (signal.aborted || cursor.isFull()) return;
+      }
+      ending.begin(signal);
+      if (await ending.reached(after)) return;
       const source = {
         stream: logStream(request.sessionId),
-        ...(from > 0 ? { afterRevision: from - 1 } : {}),
+        ...(after >= 0 ? { afterRevision: after } : {}),
       };
       for await (const item of this.store.subscribe(source, signal)) {
         if (item.kind !== 'event') continue;
@@ -183,6 +200,17 @@ export class LogReader {
       ending.throwIfFailed();
     } finally {
       stop.abort();
+    }
+  }
+
+  private async *beginning(
+    { sessionId, signal }: LogRequest,
+    from: number,
+  ): AsyncGenerator<LogPlace> {
+    try {
+      yield* this.index.read(sessionId, from, BEGINNING_EVENTS, signal);
+    } catch (fault) {
+      if (!(fault instanceof StreamNotFound)) throw fault;
     }
   }
 

@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { promisify } from 'node:util';
-import { deserialize, serialize } from 'node:v8';
 import { deflate, inflate } from 'node:zlib';
 import { type EventStore, type RecordedEvent, StreamNotFound } from '@vmux/event-store';
 import { eventIdOf, sessionStream, viewStream } from '@vmux/events';
+import { fromPlain, plainOf } from './plain-json';
 import type { SessionView } from './session-view';
 
 const TYPE = 'SessionViewed';
@@ -45,14 +45,15 @@ export class ViewSnapshots {
     if (typeof eventId !== 'string') return null;
     const data = Buffer.concat(parts.map((part) => part.data as Buffer));
     const options = { maxOutputLength: MAX_EXPANDED_BYTES };
-    const view = deserialize(await expanded(data, options)) as SessionView;
+    const text = (await expanded(data, options)).toString('utf8');
+    const view = fromPlain(JSON.parse(text)) as SessionView;
     return view.id === sessionId && view.revision === revision ? { view, eventId } : null;
   }
 
   /** What it looks like now; it may change while it is being written. */
   async keep({ view, eventId }: ViewSnapshot): Promise<void> {
     const { id, revision } = view;
-    const data = await compressed(serialize(view), { level: 1 });
+    const data = await compressed(JSON.stringify(plainOf(view)), { level: 1 });
     const parts = Math.ceil(data.length / MAX_PART_BYTES);
     if (parts > MAX_PARTS) throw new Error(`the view of ${id} is too large to keep`);
     const stream = viewStream(id);
