@@ -4,7 +4,7 @@ import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { ensurePackages, ensureSystem, root } from './setup.mjs';
 
-ensurePackages();
+await ensurePackages();
 const [name, ...args] = process.argv.slice(2);
 const known = readdirSync(join(root, 'bench')).flatMap(
   (file) => /^(.+)\.bench\.ts$/.exec(file)?.[1] ?? [],

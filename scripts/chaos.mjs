@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { ensurePackages, ensureSystem, root } from './setup.mjs';
 
-ensurePackages();
+await ensurePackages();
 ensureSystem();
 const { build } = await import('./build.mjs');
 await build();

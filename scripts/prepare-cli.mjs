@@ -1,25 +1,34 @@
-// What ./vmux needs before it can run: npm packages, the programs that the stack starts, and the build.
-// Says what it installs and how long each step took.
+// What ./vmux needs before it can run: the npm packages that running needs, the programs that the stack
+// starts, and the build. Says what it installs and how long each step took.
 import { mkdirSync, utimesSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { ensurePackages, ensureSystem, root } from './setup.mjs';
+import { homedir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { ensureNats, ensurePackages, ensureSystem, root } from './setup.mjs';
 
+const seconds = (ms) => `${(ms / 1000).toFixed(1)} s`;
 const step = async (name, work) => {
-  const began = Date.now();
+  const started = Date.now();
   await work();
-  const took = Date.now() - began;
-  if (took > 500) console.error(`vmux set-up: ${name}: ${(took / 1000).toFixed(1)} s`);
+  const took = Date.now() - started;
+  if (took > 500) console.error(`vmux set-up: ${name}: ${seconds(took)}`);
 };
 
+const { env } = process;
+const share = env.XDG_DATA_HOME || join(homedir(), '.local', 'share');
+const data = resolve(env.VMUX_DATA_DIR || join(share, 'vmux'));
+
 const began = new Date();
-await step('npm packages', ensurePackages);
-await step('system programs', () =>
+await step('npm packages', () => ensurePackages({ production: true }));
+await step('system programs', async () => {
+  ensureSystem(['openssl', 'cc', 'make']);
   // A server elsewhere needs no NATS here.
-  ensureSystem(['openssl', 'cc', 'make', ...(process.env.VMUX_URL ? [] : ['nats-server'])]),
-);
+  if (!env.VMUX_URL) await ensureNats(data);
+});
 await step('build', async () => (await import('./build.mjs')).build());
 // Dated to the beginning: what changed while it was built is built again.
 mkdirSync(join(root, 'dist'), { recursive: true });
 writeFileSync(join(root, 'dist/.built'), '');
 utimesSync(join(root, 'dist/.built'), began, began);
 utimesSync(join(root, 'node_modules/.vmux-lock'), began, began);
+const took = Date.now() - began.getTime();
+if (took > 500) console.error(`vmux set-up: ready after ${seconds(took)}`);

@@ -1,9 +1,21 @@
 // Brings a fresh machine to where the project's commands can run: npm packages by the lock file, and
 // the system programs that tests and the embedded stack start. Installs what it may and otherwise says
 // exactly what to install. Uses nothing but Node: it runs before node_modules exists.
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
 import { delimiter, dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -29,15 +41,66 @@ const neededPrograms = Object.keys(systemPrograms).filter(
   (name) => !optionalPrograms.includes(name),
 );
 
-export function ensurePackages() {
+/**
+ * By the lock file. Running needs less than working on it: `production` leaves out what only tests and
+ * checks use, and is content with more; whoever needs everything gets the rest then.
+ */
+export async function ensurePackages({ production = false } = {}) {
   const lock = createHash('sha256')
     .update(readFileSync(join(root, 'package-lock.json')))
     .digest('hex');
   const stamp = join(root, 'node_modules', '.vmux-lock');
-  if (existsSync(stamp) && readFileSync(stamp, 'utf8') === lock) return;
-  say('installing npm packages by the lock file (about half a minute)');
-  run('npm', ['ci', '--no-audit', '--no-fund', '--loglevel=error']);
-  writeFileSync(stamp, lock);
+  const installed = existsSync(stamp) ? readFileSync(stamp, 'utf8') : '';
+  const wanted = production ? `${lock} production` : lock;
+  if (installed === lock || installed === wanted) return;
+  say(`installing npm packages by the lock file${production ? ', those that running needs' : ''}`);
+  const quiet = ['--no-audit', '--no-fund', '--loglevel=error', '--prefer-offline'];
+  await shown('npm packages', 'npm', ['ci', ...quiet, ...(production ? ['--omit=dev'] : [])]);
+  writeFileSync(stamp, wanted);
+}
+
+/**
+ * nats-server, without root and without a system service: the one on PATH, one that was unpacked before,
+ * the distribution's package unpacked into the data directory, else Homebrew's.
+ */
+export async function ensureNats(dataDirectory) {
+  const programs = join(dataDirectory, 'programs');
+  if (onPath('nats-server') || existsSync(join(programs, 'nats-server'))) return;
+  if (onPath('apt-get') && onPath('dpkg-deb') && (await unpackedNats(programs))) return;
+  if (onPath('brew')) {
+    say('installing nats-server with brew');
+    run('brew', ['install', '--quiet', 'nats-server']);
+    return;
+  }
+  fail(
+    'nats-server is missing on this machine\n' +
+      '  Debian, Ubuntu: sudo apt-get install nats-server\n' +
+      '  macOS:          brew install nats-server\n' +
+      '  elsewhere:      https://github.com/nats-io/nats-server/releases, on your PATH',
+  );
+}
+
+export async function unpackedNats(programs) {
+  const scratch = mkdtempSync(join(tmpdir(), 'vmux-nats-'));
+  try {
+    say(`unpacking the nats-server package into ${programs}`);
+    const options = { cwd: scratch, stdio: ['ignore', 'ignore', 'pipe'], encoding: 'utf8' };
+    const got = spawnSync('apt-get', ['download', '-qq', 'nats-server'], options);
+    const [file] = readdirSync(scratch).filter((name) => name.endsWith('.deb'));
+    if (got.status !== 0 || !file) {
+      say(`it cannot be downloaded: ${got.stderr.trim().split('\n', 1)[0]}`);
+      return false;
+    }
+    run('dpkg-deb', ['-x', file, 'unpacked'], { cwd: scratch });
+    mkdirSync(programs, { recursive: true, mode: 0o700 });
+    const draft = join(programs, `nats-server.${process.pid}`);
+    copyFileSync(join(scratch, 'unpacked/usr/sbin/nats-server'), draft);
+    chmodSync(draft, 0o755);
+    renameSync(draft, join(programs, 'nats-server'));
+    return true;
+  } finally {
+    rmSync(scratch, { recursive: true, force: true });
+  }
 }
 
 export function ensureSystem(programs = neededPrograms) {
@@ -101,6 +164,22 @@ export function run(program, args, options = {}) {
   if (done.error) fail(`${program}: ${done.error.message}`);
   if (done.status !== 0)
     fail(`${program} ${args.join(' ')} ended with ${done.signal ?? done.status}`);
+}
+
+/** As `run`, with the seconds that it takes so far where somebody watches. */
+async function shown(what, program, args) {
+  const began = Date.now();
+  const seconds = () => Math.round((Date.now() - began) / 1000);
+  const tick = () => process.stderr.write(`\rvmux set-up: ${what} … ${seconds()} s `);
+  const timer = process.stderr.isTTY ? setInterval(tick, 1000) : undefined;
+  const child = spawn(program, args, { cwd: root, stdio: ['ignore', 'inherit', 'inherit'] });
+  const how = await new Promise((done) => {
+    child.once('error', (fault) => done(fault.message));
+    child.once('exit', (code, signal) => done(code === 0 ? null : (signal ?? `exit code ${code}`)));
+  });
+  clearInterval(timer);
+  if (process.stderr.isTTY) process.stderr.write('\r\u001b[K');
+  if (how !== null) fail(`${program} ${args.join(' ')} ended with ${how}`);
 }
 
 const command = ([program, ...args]) => [program, args];

@@ -1,7 +1,7 @@
 // npm start: runs the parts of the stack that exist, in the foreground, until Ctrl-C.
 import { ensurePackages, ensureSystem } from './setup.mjs';
 
-ensurePackages();
+await ensurePackages();
 ensureSystem(['openssl']);
 const { build } = await import('./build.mjs');
 await build();

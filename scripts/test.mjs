@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { ensureOptional, ensurePackages, ensureSystem, root } from './setup.mjs';
 
-ensurePackages();
+await ensurePackages();
 ensureSystem();
 ensureOptional();
 const scratch = mkdtempSync(join(tmpdir(), 'vmux-test-'));

@@ -2,7 +2,7 @@
 // a caller that has just run them (.ci/run).
 import { ensurePackages, run } from './setup.mjs';
 
-ensurePackages();
+await ensurePackages();
 const step = (name, program, ...args) => {
   console.log(`── ${name}`);
   run(program, args);

@@ -21,7 +21,11 @@ export class Newcomer {
   readonly data = join(this.home, '.local/share/vmux');
   readonly project = join(this.home, 'project');
 
-  constructor(readonly vmuxFile = join(projectRoot(), 'vmux')) {
+  constructor(
+    readonly vmuxFile = join(projectRoot(), 'vmux'),
+    /** Set up by whoever runs the tests: packages are not replaced under other tests. */
+    private readonly more: NodeJS.ProcessEnv = { VMUX_NO_SETUP: '1' },
+  ) {
     mkdirSync(this.project);
     // Also when a test fails: nothing that was started here stays.
     releaseLater(async () => {
@@ -37,8 +41,7 @@ export class Newcomer {
       PATH: process.env.PATH,
       HOME: this.home,
       VMUX_PORT: '0',
-      // Set up by whoever runs the tests: packages are not replaced under other tests.
-      VMUX_NO_SETUP: '1',
+      ...this.more,
     };
   }
 
@@ -55,7 +58,7 @@ export class Newcomer {
     ...args: readonly string[]
   ): {
     readonly child: ChildProcess;
-    readonly said: { stdout: string };
+    readonly said: { stdout: string; stderr: string };
     readonly ended: Promise<Said>;
   } {
     const child = spawn(this.vmuxFile, args, {

@@ -2,6 +2,7 @@ import { type Command, Sandbox } from '@vmux/sdk';
 import { commandOf, onlyName, type Parsed, parsed } from '../arguments';
 import { exitCodes, Failure, UsageError } from '../failure';
 import { inShell } from '../named-shell';
+import { chosenProvider } from '../provider-choice';
 import { findServer, findSession, NoSuchSession, rememberLast } from '../server';
 import { jsonText } from '../terminal/escape';
 import { hasInput } from '../terminal/input';
@@ -75,7 +76,9 @@ async function sessionFor(given: Parsed, name: string): Promise<Sandbox> {
   } catch (fault) {
     if (!(fault instanceof NoSuchSession)) throw fault;
   }
-  const made = await Sandbox.create({ vmux: server.vmux, name });
+  const { vmux, isEmbedded } = server;
+  const provider = isEmbedded ? await chosenProvider(vmux) : undefined;
+  const made = await Sandbox.create({ vmux, name, provider });
   rememberLast(made.id);
   await say(`session ${made.id}`);
   return made;

@@ -3,6 +3,7 @@ import { parsed } from '../arguments';
 import { forwardInBackground } from '../background-forwards';
 import { type Bundle, bundleOf } from '../bundle/bundle';
 import { exitCodes, Failure, UsageError } from '../failure';
+import { chosenProvider } from '../provider-choice';
 import { findServer, rememberLast } from '../server';
 import { jsonText, visible } from '../terminal/escape';
 import { print, say, whisper } from '../terminal/output';
@@ -25,8 +26,11 @@ export async function run(args: readonly string[]): Promise<number> {
   const plan = await runPlan(given);
   const bundle = given.has('no-bundle') ? null : await bundleOf(process.cwd());
   if (given.has('dry-run')) return showPlan(plan, bundle, isJson);
-  const { vmux } = await findServer(bringUp);
-  const sandbox = await created(vmux, plan, bundle);
+  const { vmux, isEmbedded } = await findServer(bringUp);
+  const asked = plan.create.provider;
+  const provider = asked ?? (isEmbedded ? await chosenProvider(vmux) : undefined);
+  const create = { ...plan.create, provider, vmux };
+  const sandbox = await created(create, bundle);
   rememberLast(sandbox.id);
   await setUp(sandbox, plan);
   const previews = await previewsOf(sandbox, plan);
@@ -101,8 +105,10 @@ async function reachable(sandbox: Sandbox, previews: readonly Preview[]) {
 }
 
 /** What was sent before is not sent again: its digest names it. */
-async function created(vmux: Vmux, plan: RunPlan, bundle: Bundle | null): Promise<Sandbox> {
-  const options: CreateOptions = { ...plan.create, vmux };
+async function created(
+  options: CreateOptions & { readonly vmux: Vmux },
+  bundle: Bundle | null,
+): Promise<Sandbox> {
   if (!bundle) return Sandbox.create(options);
   const withBundle = { setup: 'none' as const, ...options, bundle: bundle.digest };
   try {
@@ -111,7 +117,7 @@ async function created(vmux: Vmux, plan: RunPlan, bundle: Bundle | null): Promis
     if (!(fault instanceof VmuxError && fault.code === 'bundle_not_found')) throw fault;
   }
   await whisper(`sending ${describe(bundle)}`);
-  await vmux.uploadBundle(bundle.bytes);
+  await options.vmux.uploadBundle(bundle.bytes);
   return Sandbox.create(withBundle);
 }
 

@@ -39,7 +39,8 @@ function startedByPs(pid: number): string | null {
 export async function endProcess(target: ProcessIdentity, graceMs: number): Promise<void> {
   for (const [signal, waitMs] of [
     ['SIGTERM', graceMs],
-    ['SIGKILL', 5_000],
+    // One that waits for a slow disk ends when the disk has answered.
+    ['SIGKILL', 60_000],
   ] as const) {
     if (!isAlive(target)) return;
     process.kill(target.pid, signal);

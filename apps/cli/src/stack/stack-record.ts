@@ -75,7 +75,7 @@ export class StackClaim {
 
   /** Moved aside first: of two that find the same dead record, one moves it. */
   private async clear(dead: StackRecord | null): Promise<void> {
-    for (const part of dead?.parts ?? []) await endProcess(part, 5_000);
+    await Promise.all((dead?.parts ?? []).map((part) => endProcess(part, 5_000)));
     const aside = `${this.file}.${process.pid}.old`;
     try {
       renameSync(this.file, aside);

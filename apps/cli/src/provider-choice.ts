@@ -1,0 +1,114 @@
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Sandbox, type Vmux } from '@vmux/sdk';
+import { Failure } from './failure';
+import { dataPathOf } from './stack/data-directory';
+import { runningStack } from './stack/stack-record';
+import { visible } from './terminal/escape';
+import { say } from './terminal/output';
+
+interface Offer {
+  readonly provider: string;
+  readonly available: boolean;
+  readonly reason: string | null;
+}
+
+interface Runners {
+  readonly runners: readonly { readonly alive: boolean; readonly providers: readonly Offer[] }[];
+}
+
+interface Choice {
+  readonly provider: string;
+  /** Of the stack that it was tried on: another one is another chance. */
+  readonly stack: string;
+}
+
+const tryForMs = 60_000;
+const heardWithinMs = 5_000;
+
+/**
+ * The provider of this machine's stack for who names none: namespaces for root, else Docker when it
+ * answers, else namespaces without root. Whether one works is tried by running /bin/true in it, once for
+ * each start of the stack.
+ */
+export async function chosenProvider(vmux: Vmux): Promise<string> {
+  const directory = dataPathOf(process.env);
+  const stack = runningStack(directory)?.started ?? '';
+  const file = join(directory, 'provider.json');
+  const known = readChoice(file);
+  if (known && known.stack === stack) return known.provider;
+  const provider = await tried(vmux);
+  const choice: Choice = { provider, stack };
+  writeFileSync(file, `${JSON.stringify(choice)}\n`, { mode: 0o600 });
+  return provider;
+}
+
+async function tried(vmux: Vmux): Promise<string> {
+  const isRoot = process.getuid?.() === 0;
+  const order = isRoot
+    ? [{ provider: 'ns', because: 'this is root' }]
+    : [
+        { provider: 'docker', because: 'the Docker engine answers' },
+        { provider: 'ns', because: 'not root, and no Docker engine answers' },
+      ];
+  const offers = await offersOf(vmux);
+  const failures: string[] = [];
+  for (const { provider, because } of order) {
+    const offer = offers.find((each) => each.provider === provider);
+    const refused = !offer
+      ? 'no runner offers it'
+      : offer.available
+        ? await faultOf(vmux, provider)
+        : (offer.reason ?? 'not available');
+    if (refused === null) {
+      await say(`provider ${provider}: ${because}, and /bin/true runs in it`);
+      return provider;
+    }
+    failures.push(`${provider}: ${refused}`);
+  }
+  throw new Failure(
+    `no sandbox can be made here (${failures.join('; ')})`,
+    'see: vmux doctor; or name a provider: --provider',
+  );
+}
+
+/** A runner that has just been started has not been heard of yet. */
+async function offersOf(vmux: Vmux): Promise<readonly Offer[]> {
+  const deadline = Date.now() + heardWithinMs;
+  for (;;) {
+    const { runners } = await vmux.call<Runners>('GET', '/v1/runners');
+    const offers = runners.filter(({ alive }) => alive).flatMap(({ providers }) => providers);
+    if (offers.length > 0 || Date.now() > deadline) return offers;
+    await sleep(50);
+  }
+}
+
+/** Null when /bin/true ran in a sandbox of the provider. */
+async function faultOf(vmux: Vmux, provider: string): Promise<string | null> {
+  const signal = AbortSignal.timeout(tryForMs);
+  try {
+    const sandbox = await Sandbox.create({ vmux, provider, name: 'probe', signal });
+    try {
+      const { exit } = await sandbox.commands.run(['/bin/true'], { signal });
+      if (exit.kind === 'exited' && exit.code === 0) return null;
+      const { message } = await sandbox.info({ signal });
+      return visible(message ?? `/bin/true ended with ${JSON.stringify(exit)}`);
+    } finally {
+      await sandbox.delete({ force: true });
+    }
+  } catch (fault) {
+    return visible((fault as Error).message);
+  }
+}
+
+function readChoice(file: string): Choice | null {
+  try {
+    const { provider, stack } = JSON.parse(readFileSync(file, 'utf8')) as Partial<Choice>;
+    return provider && stack ? { provider, stack } : null;
+  } catch (fault) {
+    if (fault instanceof SyntaxError || (fault as NodeJS.ErrnoException).code === 'ENOENT')
+      return null;
+    throw fault;
+  }
+}
