@@ -75,6 +75,8 @@ export interface Hello {
   readonly stopping: boolean;
   /** It knows FREEZE, THAW, SCAN, READ_MANY and UNPACK. */
   readonly checkpoints: boolean;
+  /** It knows USAGE. */
+  readonly usage: boolean;
   readonly epoch: number;
   readonly instance: string;
   readonly startedAtUs: number;
@@ -109,6 +111,8 @@ const figureNames = {
   11: 'uptimeUs',
   12: 'runningExecs',
   13: 'supervisorRssBytes',
+  14: 'readBytes',
+  15: 'writtenBytes',
 } as const;
 export type FigureName = (typeof figureNames)[keyof typeof figureNames];
 /** A figure that cannot be had is missing. */
@@ -125,6 +129,7 @@ export function readHello(frame: Frame): Hello {
     readOnly: (flags & 2) !== 0,
     stopping: (flags & 4) !== 0,
     checkpoints: (flags & 8) !== 0,
+    usage: (flags & 16) !== 0,
     epoch: body.u64(),
     startedAtUs: body.u64(),
     maxFrame: body.u32(),

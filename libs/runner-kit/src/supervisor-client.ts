@@ -245,6 +245,14 @@ export class SupervisorClient {
     return ask(this.connection, 'FIGURES', frameOf, answers, signal);
   }
 
+  /** What an exec that has ended used; nothing while it runs, and of a supervisor that does not know. */
+  async usage(execId: string, { signal }: Call = {}): Promise<Figures> {
+    if (!this.hello.usage) return {};
+    const body = new BodyWriter().bytes(execId);
+    const answers = { [FRAME.figuresAnswer]: readFigures };
+    return ask(this.connection, 'USAGE', (id) => body.frame(FRAME.usage, id), answers, signal);
+  }
+
   /** Ends every exec (TERM, then KILL after the grace); output can still be read. */
   async stop(graceMs: number, { signal }: Call = {}): Promise<void> {
     await this.#askOk('STOP', FRAME.stop, new BodyWriter().u32(graceMs), signal);

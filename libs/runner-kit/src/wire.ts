@@ -202,6 +202,7 @@ export const FRAME = {
   release: 0x17,
   stdin: 0x18,
   resize: 0x19,
+  usage: 0x1a,
   ports: 0x20,
   dial: 0x21,
   fileStat: 0x30,

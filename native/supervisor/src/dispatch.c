@@ -71,7 +71,7 @@ static bool close_request(struct conn *c, uint32_t id, struct reader *r) {
 
 // What a read-only supervisor, or one that is stopping, still does.
 static uint16_t refused(uint8_t type) {
-  bool looks = type == STATE || type == WATCH || type == READ || type == ACK || type == RELEASE || type == FIGURES || type == QUIT;
+  bool looks = type == STATE || type == WATCH || type == READ || type == ACK || type == RELEASE || type == USAGE || type == FIGURES || type == QUIT;
   if (settings.read_only && !looks) return E_READ_ONLY;
   if (stopping() && (type == START || type == FREEZE)) return E_STOPPING;
   bool changes = type == FILE_WRITE || type == FILE_REMOVE || type == FILE_MKDIR || type == TAR_IN || type == UNPACK;
@@ -81,7 +81,7 @@ static uint16_t refused(uint8_t type) {
 
 static bool request(struct conn *c, uint8_t type, uint32_t id, struct reader *r) {
   switch (type) {
-    case START: case CANCEL: case SIGNAL: case STATE: case ACK: case RELEASE: case STDIN: case RESIZE:
+    case START: case CANCEL: case SIGNAL: case STATE: case ACK: case RELEASE: case STDIN: case RESIZE: case USAGE:
       return request_exec(c, type, id, r);
     case WATCH: return request_watch(c, id, r);
     case READ: return request_read(c, id, r);

@@ -1,6 +1,8 @@
 // Execs: their table, their life from START to the journalled end, their output and input.
 #pragma once
 
+#include <sys/resource.h>
+
 #include "base.h"
 #include "loop.h"
 #include "spool.h"
@@ -36,6 +38,12 @@ struct writer {
   uint64_t id, next;
 };
 
+// Of the main process and of what it waited for.
+struct usage {
+  bool known;
+  uint64_t cpu_us, peak_bytes, read_bytes, written_bytes;
+};
+
 struct exec {
   struct link hashed, by_change, running, synced;
   struct link reqs;       // requests that wait for something of this exec
@@ -51,6 +59,7 @@ struct exec {
   pid_t pid;
   bool reaped, had_stdin;
   int wait_status;
+  struct usage usage;
   struct output out[2];
   struct source spawn;    // tells whether exec(2) worked
   struct source in;       // stdin's write end, or a second descriptor of the terminal
@@ -97,7 +106,7 @@ void exec_cancel(struct exec *, uint64_t grace_ms);
 int exec_signal(struct exec *, int signal);
 void exec_spawned(struct exec *, uint8_t failed_stage, int error);
 // Main processes and strangers: everything that waitpid gives.
-void exec_reaped(pid_t, int status);
+void exec_reaped(pid_t, int status, const struct rusage *);
 void exec_maybe_end(struct exec *);
 // Writes the journal down and lets what waited for that go on; once per turn.
 void exec_sync(void);

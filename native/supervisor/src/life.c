@@ -177,12 +177,23 @@ void exec_cancel(struct exec *x, uint64_t grace_ms) {
   timer_set(&x->kill_timer, grace_ms, kill_now);
 }
 
-void exec_reaped(pid_t pid, int status) {
+static struct usage usage_of(const struct rusage *r) {
+  return (struct usage){
+    .known = true,
+    .cpu_us = (uint64_t)(r->ru_utime.tv_sec + r->ru_stime.tv_sec) * 1000000 + (uint64_t)(r->ru_utime.tv_usec + r->ru_stime.tv_usec),
+    .peak_bytes = (uint64_t)r->ru_maxrss * 1024,
+    .read_bytes = (uint64_t)r->ru_inblock * 512,
+    .written_bytes = (uint64_t)r->ru_oublock * 512,
+  };
+}
+
+void exec_reaped(pid_t pid, int status, const struct rusage *used) {
   list_each_safe(l, &exec_running) {
     struct exec *x = container_of(l, struct exec, running);
     if (x->pid != pid || x->reaped) continue;
     x->reaped = true;
     x->wait_status = status;
+    x->usage = usage_of(used);
     timer_clear(&x->kill_timer);
     loop_close(&x->in);
     reqs_input_ready(x);

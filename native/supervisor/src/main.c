@@ -115,10 +115,11 @@ static int open_spool(const char *path) {
 
 static void reap(void) {
   int status;
-  for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
+  struct rusage used;
+  for (pid_t pid; (pid = wait4(-1, &status, WNOHANG, &used)) > 0;)
     if (WIFEXITED(status) || WIFSIGNALED(status)) {
       worker_reaped(pid);
-      exec_reaped(pid, status);
+      exec_reaped(pid, status, &used);
     }
 }
 

@@ -245,12 +245,32 @@ static bool request_release(struct conn *c, uint32_t id, struct exec *x, struct 
   return true;
 }
 
+// As FIGURES: 1 cpuUs, 4 memoryPeak, 14 readBytes, 15 writtenBytes; none while it runs.
+static bool request_usage(struct conn *c, uint32_t id, struct exec *x, struct reader *r) {
+  if (!reader_done(r)) return false;
+  const struct usage *u = &x->usage;
+  const struct {
+    uint16_t key;
+    uint64_t value;
+  } figures[] = {{1, u->cpu_us}, {4, u->peak_bytes}, {14, u->read_bytes}, {15, u->written_bytes}};
+  uint16_t n = u->known ? sizeof figures / sizeof *figures : 0;
+  frame_begin(&c->out, FIGURES_ARE, id);
+  put_u16(&c->out, n);
+  for (uint16_t i = 0; i < n; i++) {
+    put_u16(&c->out, figures[i].key);
+    put_u64(&c->out, figures[i].value);
+  }
+  frame_end(&c->out);
+  return true;
+}
+
 static bool request_known(struct conn *c, uint8_t type, uint32_t id, struct exec *x, struct reader *r) {
   switch (type) {
     case STDIN: return request_stdin(c, id, x, r);
     case RESIZE: return request_resize(c, id, x, r);
     case SIGNAL: return request_signal(c, id, x, r);
     case ACK: return request_ack(c, id, x, r);
+    case USAGE: return request_usage(c, id, x, r);
     default: return request_release(c, id, x, r);
   }
 }

@@ -111,6 +111,24 @@ export function execContract(bench: Bench): void {
       expect(exec.outcome).toEqual({ kind: 'exited', code: 0 });
     });
 
+    it('says what a command used once it has ended, with what it waited for', async () => {
+      const { client } = await bench.sandbox();
+      // 64 MiB held, and processor time taken, in a child of the shell.
+      const script = 'perl -e \'$m = "x" x (64 << 20); 1 while (times)[0] < 0.2\'; true';
+      const { exec } = await run(client, shell(script));
+      const used = await client.usage(exec.execId);
+      expect(used.cpuUs).toBeGreaterThanOrEqual(200_000);
+      expect(used.memoryPeakBytes).toBeGreaterThanOrEqual(64 * 1024 * 1024);
+      expect(used).toMatchObject({
+        readBytes: expect.any(Number),
+        writtenBytes: expect.any(Number),
+      });
+      const running = shell('exec sleep 1000');
+      await client.start(running);
+      expect(await client.usage(running.execId)).toEqual({});
+      await client.cancel(running.execId, 0);
+    });
+
     it('takes repeated input once', async () => {
       const { client } = await bench.sandbox();
       const exec = shell('cat', { stdin: true });

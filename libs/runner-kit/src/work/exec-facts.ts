@@ -1,6 +1,6 @@
 import { constants } from 'node:os';
-import type { ClearEnv, ExecSpec, Outcome, Sizes, Stream } from '@vmux/events';
-import type { ExecOutcome, ExecState } from '../supervisor-answers';
+import type { ClearEnv, ExecSpec, Outcome, Sizes, Stream, Usage } from '@vmux/events';
+import type { ExecOutcome, ExecState, Figures } from '../supervisor-answers';
 
 /** Between the words of the history and the words of the supervisor. */
 
@@ -62,6 +62,22 @@ export const sizesOf = (exec: ExecState): Sizes =>
   exec.pty
     ? { stdout: 0, stderr: 0, pty: exec.stdoutBytes }
     : { stdout: exec.stdoutBytes, stderr: exec.stderrBytes, pty: 0 };
+
+/** Null for an exec that never ran, or that nobody waited for. */
+export const usageOf = ({
+  cpuUs,
+  memoryPeakBytes,
+  readBytes,
+  writtenBytes,
+}: Figures): Usage | null =>
+  cpuUs === undefined
+    ? null
+    : {
+        cpuMs: Math.round(cpuUs / 1000),
+        peakMemoryBytes: memoryPeakBytes ?? 0,
+        readBytes: readBytes ?? 0,
+        writtenBytes: writtenBytes ?? 0,
+      };
 
 export const streamOf = (exec: ExecState, kind: 'stdout' | 'stderr'): Stream =>
   exec.pty ? 'pty' : kind;

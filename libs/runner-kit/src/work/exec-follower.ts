@@ -2,7 +2,7 @@ import type { Outcome, ReportMessage, Stream } from '@vmux/events';
 import type { ExecState, OutputItem } from '../supervisor-answers';
 import { hasEnded } from '../supervisor-answers';
 import type { SupervisorClient } from '../supervisor-client';
-import { outcomeOf, sizesOf, streamOf } from './exec-facts';
+import { outcomeOf, sizesOf, streamOf, usageOf } from './exec-facts';
 import type { OutputPump, PumpedItem } from './output-pump';
 
 /** How much of an exec's output may be on its way to the log at once. */
@@ -54,10 +54,11 @@ export async function followExec(seen: ExecState, port: FollowPort): Promise<voi
     if (!outcome) throw new OutcomeLost(seen.execId);
     const at = Math.floor(ended.endedAtUs / 1000);
     await port.explain(seen.execId, outcome, at);
+    const usage = usageOf(await client.usage(seen.execId, { signal }));
     await port.report({
       type: 'ExecExited',
       at,
-      data: { execId: seen.execId, outcome, sizes: sizesOf(ended), usage: null },
+      data: { execId: seen.execId, outcome, sizes: sizesOf(ended), usage },
     });
     await client.release(seen.execId, { signal });
   } finally {
