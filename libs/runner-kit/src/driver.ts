@@ -141,14 +141,9 @@ export interface SandboxDriver {
   forget?(ref: string, options?: CallOptions): Promise<void>;
 
   /**
-   * Absolute paths of what the sandbox was made of that are gone from it; a directory that was removed and
-   * made again is one of them. Of a driver without it such removals are not part of checkpoints.
-   */
-  removed?(id: SandboxId, options?: CallOptions): Promise<readonly string[]>;
-
-  /**
-   * Absolute paths of what the sandbox was made of that are gone from it; a directory that was removed and
-   * made again is one of them. Of a driver without it such removals are not part of checkpoints.
+   * Absolute paths, one character for each byte, of what the sandbox was made of and is gone from it; a
+   * directory that was removed and made again is one of them. Of a driver without it such removals are not
+   * part of checkpoints.
    */
   removed?(id: SandboxId, options?: CallOptions): Promise<readonly string[]>;
 

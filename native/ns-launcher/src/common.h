@@ -130,6 +130,7 @@ void confine(void);
 int command_create(struct spec *spec);
 int command_destroy(const struct spec *spec);
 int command_mask(const char *tree, const char *out);
+int command_removed(const char *dir, const char *since_ns, const char *out);
 
 static inline int sys_open_tree(int fd, const char *path, unsigned flags) {
   return (int)syscall(428, fd, path, flags);

@@ -118,7 +118,13 @@ int main(int argc, char **argv) {
     if (!tree || !out) die(EXIT_USAGE, "usage: vmux-ns mask --tree=DIR --out=DIR");
     return command_mask(tree, out);
   }
-  if (strcmp(command, "create") && strcmp(command, "destroy")) die(EXIT_USAGE, "usage: vmux-ns create|destroy|mask …");
+  if (!strcmp(command, "removed")) {
+    const char *dir = argc == 5 ? value_of(argv[2], "dir") : NULL, *since = argc == 5 ? value_of(argv[3], "since-ns") : NULL;
+    const char *out = argc == 5 ? value_of(argv[4], "out") : NULL;
+    if (!dir || !since || !out) die(EXIT_USAGE, "usage: vmux-ns removed --dir=DIR --since-ns=T --out=FILE");
+    return command_removed(dir, since, out);
+  }
+  if (strcmp(command, "create") && strcmp(command, "destroy")) die(EXIT_USAGE, "usage: vmux-ns create|destroy|mask|removed …");
   parse(argc, argv, &spec);
   if (!spec.dir || spec.dir[0] != '/') die(EXIT_USAGE, "--dir must be an absolute path");
   if (!plain_name(spec.name) || !plain_name(spec.cgroup_parent))

@@ -37,6 +37,13 @@ export interface DockerDriverSettings {
   readonly supervisorFile: string;
 }
 
+/** As the engine numbers what may have become of a path: 0 changed, 1 added, 2 deleted. */
+const DELETED = 2;
+interface Change {
+  readonly Path: string;
+  readonly Kind: number;
+}
+
 const notYet = 'not offered by the docker driver yet';
 
 /**
@@ -169,6 +176,13 @@ export class DockerDriver implements SandboxDriver {
 
   async restore(): Promise<void> {
     throw new DriverRefused('unsupported', `native checkpoints are ${notYet}`);
+  }
+
+  async removed(id: SandboxId): Promise<readonly string[]> {
+    const changes: readonly Change[] | null = await this.call(() => this.containerOf(id).changes());
+    return (changes ?? [])
+      .filter(({ Kind }) => Kind === DELETED)
+      .map(({ Path }) => Buffer.from(Path).toString('latin1'));
   }
 
   async destroy(id: SandboxId): Promise<void> {

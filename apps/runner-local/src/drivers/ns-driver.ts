@@ -25,6 +25,7 @@ import { NsDisks, type NsStoreKind, sessionOfRef } from './ns-checkpoint-store';
 import { ensureFirewall, interfaceArgument, networkArguments, resolverText } from './ns-egress';
 import { allowHostsOf, hostArguments, resolveHosts } from './ns-egress-hosts';
 import { runProgram } from './ns-launcher';
+import { removedFrom } from './ns-removed';
 import { checkSpec, createArguments, NO_RESOLVER } from './ns-spec';
 import {
   bootId,
@@ -242,6 +243,14 @@ export class NsDriver implements SandboxDriver {
 
   #checkpoints(disks: NsDisks): NsCheckpoints {
     return new NsCheckpoints(disks);
+  }
+
+  async removed(id: SandboxId, { signal }: CallOptions = {}): Promise<readonly string[]> {
+    checkId(id);
+    const { store } = await this.#prepare();
+    const state = await store.read(keyOf(id));
+    if (!state) throw new SandboxGone('this runner has no record of it');
+    return removedFrom(this.#options.launcherPath, state, store.directoryOf(keyOf(id)), signal);
   }
 
   async destroy(id: SandboxId, _options: CallOptions = {}): Promise<void> {

@@ -2,8 +2,11 @@ import type { FileContent } from '@vmux/artifacts';
 import type { SandboxId } from '../driver';
 import type { ScannedEntry } from '../supervisor-tree-answers';
 
-/** A change within this time of a look may leave the same times behind: such a file is read again. */
-const TICK_NS = 100_000_000n;
+/**
+ * The clock that files are stamped with stands still for up to 10 ms: a change that soon after a look may
+ * leave the same times behind, and such a file is read again.
+ */
+const TICK_NS = 25_000_000n;
 const MAX_SANDBOXES = 64;
 
 interface Known {
@@ -20,6 +23,10 @@ interface Known {
  */
 export class FileIndex {
   private readonly files = new Map<string, Known>();
+
+  get isEmpty(): boolean {
+    return this.files.size === 0;
+  }
 
   find(entry: ScannedEntry): FileContent | undefined {
     const known = this.files.get(entry.path);

@@ -37,42 +37,59 @@ export interface TakenTree {
 
 /** From here on it is worth reading while the sandbox still runs: it then stands still for less. */
 const WORTH_READING_AHEAD = 16 * 1024 * 1024;
+const READS_AHEAD = 2;
 
 /**
  * Stores a sandbox's files as they are at one moment. Much of them is read while it runs; then everything
  * stands still and what has changed meanwhile is read again.
  */
 export async function takeCheckpoint(settings: TakeSettings): Promise<TakenTree> {
-  const { client, store, index, hold, signal } = settings;
+  const { client, store, index, signal } = settings;
   const writer = new ContentWriter(store);
   const reading = new Reading(settings, writer);
-  const ahead = await scanTree(client, signal);
-  if ((await reading.owed(ahead)) > WORTH_READING_AHEAD) await reading.run(ahead, 'running');
-  const frozen = hold ? undefined : await client.trees.freeze({ signal });
-  if (hold) await client.trees.hold({ signal });
-  try {
-    const tree = await scanTree(client, signal);
-    const contents = await reading.run(tree, 'frozen');
-    const whiteouts = whiteoutsOf(await settings.removed());
-    frozen?.check();
-    frozen?.release();
-    const { root, artifact, storedBytes } = await writeManifest(
-      store,
-      settings.base,
-      whiteouts,
-      tree,
-      contents,
-    );
-    index.keepOnly(new Set(tree.entries.map(({ path }) => path)));
-    const newBytes = writer.storedBytes + storedBytes;
-    return { artifact, manifestDigest: root.treeDigest, bytes: root.bytes, newBytes };
-  } catch (error) {
-    // A checkpoint that failed holds nothing; a broken pipe thaws by itself or is thawed by the next try.
-    if (hold) await client.trees.thaw().catch(() => undefined);
-    throw error;
-  } finally {
-    frozen?.release();
+  // Without an index nearly everything has to be read: it would stand still in vain.
+  if (index.isEmpty) await reading.run(await scanTree(client, signal), 'running');
+  for (let ahead = 0; ; ahead++) {
+    const still = await standStill(settings);
+    try {
+      const tree = await scanTree(client, signal);
+      if (ahead < READS_AHEAD && (await reading.owed(tree)) > WORTH_READING_AHEAD) {
+        await still.end();
+        await reading.run(tree, 'running');
+        continue;
+      }
+      const contents = await reading.run(tree, 'frozen');
+      const whiteouts = whiteoutsOf(await settings.removed());
+      still.check();
+      if (!settings.hold) await still.end();
+      const { base } = settings;
+      const written = await writeManifest(store, base, whiteouts, tree, contents);
+      index.keepOnly(new Set(tree.entries.map(({ path }) => path)));
+      const { root, artifact, storedBytes } = written;
+      const newBytes = writer.storedBytes + storedBytes;
+      return { artifact, manifestDigest: root.treeDigest, bytes: root.bytes, newBytes };
+    } catch (error) {
+      // Held or not: a checkpoint that failed holds nothing. Over a broken pipe the next try says so.
+      await still.end().catch(() => undefined);
+      throw error;
+    }
   }
+}
+
+interface Still {
+  check(): void;
+  end(): Promise<void>;
+}
+
+/** What is held outlives this process; the other ends with the pipe. */
+async function standStill({ client, hold, signal }: TakeSettings): Promise<Still> {
+  const { trees } = client;
+  if (hold) {
+    await trees.hold({ signal });
+    return { check: () => undefined, end: () => trees.thaw() };
+  }
+  const frozen = await trees.freeze({ signal });
+  return { check: () => frozen.check(), end: async () => frozen.release() };
 }
 
 type Contents = ReadonlyMap<string, FileContent>;
