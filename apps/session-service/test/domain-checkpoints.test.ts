@@ -115,6 +115,35 @@ describe('A checkpoint in the form of its provider', () => {
   });
 });
 
+describe('A move that nobody takes', () => {
+  const fire = (at: number) =>
+    systemCommand(
+      'FireDeadline',
+      { kind: 'unplaced', execId: null, checkpointId: checkpointNo(7) },
+      { at },
+    );
+  const stored = [...running(), move, taken(9), archived(9, { at: 5_000 })];
+
+  it('is given up after a while, and its source goes on', () => {
+    given(...stored)
+      .when(fire(64_999))
+      .thenNothing();
+    given(...stored)
+      .when(fire(65_000))
+      .thenTypes('MoveFailed');
+    given(...stored, fire(65_000)).thenOwes('ResumeSandbox ns-1');
+  });
+
+  it('is not given up while its portable form is made, or once a runner has it', () => {
+    given(...running(), move, taken(9))
+      .when(fire(900_000))
+      .thenNothing();
+    given(...stored, place())
+      .when(fire(900_000))
+      .thenNothing();
+  });
+});
+
 describe('A sandbox that its provider ends', () => {
   const ends = (endsAt: number) => report('LifetimeKnown', { endsAt });
   const fire = (at: number) =>

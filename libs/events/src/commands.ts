@@ -114,6 +114,7 @@ const systemData = {
       'exec_timeout',
       'checkpoint',
       'provider_limit',
+      'unplaced',
     ),
     execId: nullable(execId),
     /** For what the deadline may ask for. */

@@ -11,6 +11,7 @@ import type { FastifyReply } from 'fastify';
 import { type Asking, keyOf } from '../application/commander';
 import type { Caller } from '../application/key-ring';
 import { Ledger } from '../application/ledger';
+import { RunnerBoard } from '../application/runner-board';
 import { SessionCommands } from '../application/session-commands';
 import { answered } from '../http/answered';
 import { ApiError } from '../http/api-error';
@@ -18,6 +19,7 @@ import { Needs } from '../http/auth.guard';
 import { Asked, By } from '../http/request-context';
 import { checkpointAt } from './checkpoint-at';
 import { ForkTrees } from './fork-trees';
+import { expectOffered } from './offered';
 import { ForkDto, MoveDto, RehydrateDto, RollbackDto, TakeCheckpointDto } from './time.dto';
 
 /** Each is asked for here and done by a runner afterwards: the session and its history show how it went. */
@@ -30,6 +32,7 @@ export class TimeController {
     @Inject(SessionCommands) private readonly sessions: SessionCommands,
     @Inject(Ledger) private readonly ledger: Ledger,
     @Inject(ForkTrees) private readonly trees: ForkTrees,
+    @Inject(RunnerBoard) private readonly runners: RunnerBoard,
   ) {}
 
   @Post('suspend')
@@ -96,6 +99,7 @@ export class TimeController {
     @Res({ passthrough: true }) reply: FastifyReply,
   ) {
     const { checkpointId = null, provider = null, allowBaseChange = false, force = false } = body;
+    if (provider !== null) await expectOffered(this.runners, provider);
     const view = await this.sessions.session(asking.caller, sessionId);
     const replay = body.replay ? await this.ledger.since(view, checkpointId) : [];
     const data = { checkpointId, provider, allowBaseChange, force, replay };
@@ -107,12 +111,13 @@ export class TimeController {
   @Post('move')
   @HttpCode(202)
   @ApiOperation({ summary: 'Move a session to another provider' })
-  move(
+  async move(
     @Asked() asking: Asking,
     @Param('sessionId') sessionId: string,
     @Body() { provider, allowBaseChange = false }: MoveDto,
     @Res({ passthrough: true }) reply: FastifyReply,
   ) {
+    await expectOffered(this.runners, provider);
     const checkpointId = deriveCheckpointId(sessionId, keyOf(asking));
     const data = { provider, checkpointId, allowBaseChange };
     return this.ask(reply, asking, sessionId, 'MoveSession', data);
@@ -130,6 +135,7 @@ export class TimeController {
     const { count = 1, provider = null } = body;
     if (body.at !== undefined && body.checkpointId !== undefined)
       throw new ApiError('invalid_request', 'give at most one of checkpointId and at');
+    if (provider !== null) await expectOffered(this.runners, provider);
     const key = keyOf(asking);
     const forkId = deriveForkId(sessionId, key);
     const parent = await this.sessions.session(asking.caller, sessionId);

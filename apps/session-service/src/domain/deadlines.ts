@@ -1,3 +1,4 @@
+import { wantedSandbox } from './consequences';
 import { acceptsWork, canDo, isLiving, type Living, openExecs, type Session } from './state';
 
 export type DeadlineKind =
@@ -7,7 +8,8 @@ export type DeadlineKind =
   | 'runtime_warning'
   | 'exec_timeout'
   | 'checkpoint'
-  | 'provider_limit';
+  | 'provider_limit'
+  | 'unplaced';
 
 export interface Deadline {
   readonly kind: DeadlineKind;
@@ -19,6 +21,8 @@ const WARNING_MS = 60_000;
 /** How long before its provider ends it a sandbox is given back, and how long after a try the next one comes. */
 const LIMIT_LEAD_MS = 300_000;
 const LIMIT_RETRY_MS = 30_000;
+/** How long a frozen source waits for a runner that takes it. */
+const PLACED_WITHIN_MS = 60_000;
 /** A session that has no idle timeout rests after its time is over and nobody was here for this long. */
 const AFTER_KEEP_MS = 600_000;
 
@@ -31,6 +35,7 @@ export function deadlinesOf(session: Session): readonly Deadline[] {
     ...endOfExecs(session),
     ...nextCheckpoint(session),
     ...endOfSandbox(session),
+    ...endOfWaiting(session),
   ];
 }
 
@@ -87,4 +92,11 @@ function endOfSandbox(session: Living): Deadline[] {
   const leadMs = Math.min(LIMIT_LEAD_MS, (endsAt - startedAt) / 2);
   const tried = session.lastCheckpointAt > startedAt ? session.lastCheckpointAt : 0;
   return [deadline('provider_limit', Math.max(endsAt - leadMs, tried + LIMIT_RETRY_MS))];
+}
+
+/** A move that nobody takes is given up: its source goes on. */
+function endOfWaiting(session: Living): Deadline[] {
+  const { operation } = session;
+  if (operation?.kind !== 'move' || !wantedSandbox(session)) return [];
+  return [deadline('unplaced', operation.since + PLACED_WITHIN_MS)];
 }

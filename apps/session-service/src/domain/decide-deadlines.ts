@@ -38,6 +38,8 @@ function reached(command: Fire, session: Running): SessionEvent[] {
       return data.execId === null ? [] : [timeout(data.execId, at)];
     case 'checkpoint':
       return [checkpoint(session, data.checkpointId, 'policy', at)];
+    case 'unplaced':
+      return [fact('MoveFailed', { at, message: 'no runner took it in time' })];
     case 'provider_limit':
       return release(session, data.kind, data.checkpointId, at);
   }

@@ -1,5 +1,5 @@
 import { active, type Effects } from './effects';
-import { type Existing, MAX_CHECKPOINTS, MAX_UNARCHIVED } from './state';
+import { type Existing, MAX_CHECKPOINTS, MAX_UNARCHIVED, type Operation } from './state';
 
 export const checkpointEffects: Effects<
   | 'CheckpointRequested'
@@ -21,7 +21,7 @@ export const checkpointEffects: Effects<
     operation: session.operation ?? { kind: 'checkpoint', checkpointId },
   }),
 
-  CheckpointTaken: (before, { checkpoint }) => {
+  CheckpointTaken: (before, { checkpoint, at }) => {
     const { operation, current } = before;
     const { checkpointId, artifact, native } = checkpoint;
     const owed = artifact === null && native !== null ? [checkpointId] : [];
@@ -35,7 +35,7 @@ export const checkpointEffects: Effects<
     return {
       ...session,
       current: { ...current, frozen: true },
-      operation: { ...operation, taken: true },
+      operation: { ...operation, taken: true, ...(operation.kind === 'move' ? { since: at } : {}) },
     } as Existing;
   },
 
@@ -47,13 +47,17 @@ export const checkpointEffects: Effects<
     return { ...session, forks };
   },
 
-  CheckpointArchived: (session, { at: _, checkpointId, ...portable }) => ({
+  CheckpointArchived: (session, { at, checkpointId, ...portable }) => ({
     ...archived(session, checkpointId),
+    operation: movingOn(session.operation, at),
     checkpoints: session.checkpoints.map((each) =>
       each.checkpointId === checkpointId ? { ...each, ...portable } : each,
     ),
   }),
-  ArchiveFailed: (session, { checkpointId }) => archived(session, checkpointId),
+  ArchiveFailed: (session, { checkpointId, at }) => ({
+    ...archived(session, checkpointId),
+    operation: movingOn(session.operation, at),
+  }),
 
   RollbackRequested: (session, { checkpointId, allowBaseChange }) => ({
     ...session,
@@ -91,9 +95,17 @@ export const checkpointEffects: Effects<
       .filter(({ missing }) => missing.length > 0),
   }),
 
-  MoveRequested: (session, { provider, checkpointId, allowBaseChange }) => ({
+  MoveRequested: (session, { provider, checkpointId, allowBaseChange, at }) => ({
     ...session,
-    operation: { kind: 'move', provider, checkpointId, allowBaseChange, taken: false, starts: 0 },
+    operation: {
+      kind: 'move',
+      provider,
+      checkpointId,
+      allowBaseChange,
+      taken: false,
+      starts: 0,
+      since: at,
+    },
   }),
   Moved: (session) => ({ ...session, operation: null }),
   MoveFailed: (session, _, request) =>
@@ -111,3 +123,6 @@ const archived = (session: Existing, checkpointId: string): Existing => ({
   ...session,
   unarchived: session.unarchived.filter((each) => each !== checkpointId),
 });
+
+const movingOn = (operation: Operation | null, at: number): Operation | null =>
+  operation?.kind === 'move' ? { ...operation, since: at } : operation;

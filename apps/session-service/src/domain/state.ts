@@ -166,7 +166,13 @@ export type Operation =
   | { readonly kind: 'release'; readonly checkpointId: string; readonly taken: boolean }
   | (Restoring & { readonly kind: 'rehydrate'; readonly checkpointId: string | null })
   | (Restoring & { readonly kind: 'rollback'; readonly checkpointId: string })
-  | (Restoring & { readonly kind: 'move'; readonly checkpointId: string; readonly taken: boolean });
+  | (Restoring & {
+      readonly kind: 'move';
+      readonly checkpointId: string;
+      readonly taken: boolean;
+      /** When it last came a step further. */
+      readonly since: number;
+    });
 
 interface Restoring {
   readonly provider: string;
