@@ -69,7 +69,8 @@ export class TimeStack {
     const { status, json } = await this.api.post('/v1/sessions', { name: 'time', ...body });
     if (status !== 201) throw new Error(`not created: ${JSON.stringify(json)}`);
     const session = new TimeSession(this.api, json.id);
-    await session.becomes('running');
+    // One that rests early is there too.
+    await until(async () => (await session.info()).status !== 'starting', PATIENCE);
     return session;
   }
 

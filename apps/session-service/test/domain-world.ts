@@ -202,6 +202,8 @@ export class World {
         const stored = { ...made(1, order.epoch, order.runnerId), checkpointId };
         return { type: 'CheckpointTaken', data: { checkpoint: stored } };
       }
+      case 'ForgetSession':
+        throw new Error('nothing that a state owes');
       case 'ArchiveCheckpoint': {
         const { checkpointId, bytes, newBytes } = order.data.checkpoint;
         const portable = { artifact: hex('b'), manifestDigest: hex('c'), bytes, newBytes };

@@ -60,6 +60,8 @@ const orderData = <Env>(env: Shape<Env>) => ({
   TakeCheckpoint: struct({ checkpointId, hold: flag }),
   /** Makes the portable form out of the provider's own; answered by CheckpointArchived or ArchiveFailed. */
   ArchiveCheckpoint: struct({ checkpoint }),
+  /** The session was deleted: what is kept for it may go. Not answered: it is sent once, to every runner. */
+  ForgetSession: struct({}),
 });
 
 const wire = orderData(clearEnv);

@@ -69,6 +69,8 @@ export interface SandboxRecord {
   readonly limits: SandboxLimits;
   readonly createdAtMs: number;
   readonly probe: Probe;
+  /** The checkpoint of this driver that it was restored from. */
+  readonly restoredFrom?: string | null;
 }
 
 /** A provider's own fast form of a checkpoint; the portable form is made of the supervisor's archives. */
@@ -84,6 +86,10 @@ export interface OpenedCheckpoint {
 
 export interface CallOptions {
   readonly signal?: AbortSignal;
+}
+
+export interface CheckpointOptions extends CallOptions {
+  readonly name?: string;
 }
 
 /**
@@ -117,7 +123,11 @@ export interface SandboxDriver {
 
   resume(id: SandboxId, options?: CallOptions): Promise<void>;
 
-  checkpoint(id: SandboxId, options?: CallOptions): Promise<NativeCheckpoint>;
+  /**
+   * Keeps its files as they are now, in the driver's own form. A sandbox that is suspended stays so. Under a
+   * name that was used for it before it is the checkpoint of then.
+   */
+  checkpoint(id: SandboxId, options?: CheckpointOptions): Promise<NativeCheckpoint>;
 
   /** As `create`, with the files of a checkpoint of this driver. */
   restore(spec: SandboxSpec, from: NativeCheckpoint, options?: CallOptions): Promise<void>;
@@ -132,7 +142,7 @@ export interface SandboxDriver {
     options?: CallOptions,
   ): Promise<T>;
 
-  /** Every checkpoint that this driver has. */
+  /** Every checkpoint that this driver has, the oldest first. */
   checkpoints?(
     options?: CallOptions,
   ): Promise<readonly { readonly ref: string; readonly sessionId: string }[]>;

@@ -2,6 +2,7 @@ export {
   CAPABILITIES,
   type CallOptions,
   type Capability,
+  type CheckpointOptions,
   type DriverCapabilities,
   type NativeCheckpoint,
   type OpenedCheckpoint,

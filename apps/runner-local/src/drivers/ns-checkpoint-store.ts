@@ -34,6 +34,7 @@ export interface NsDiskFacts {
 interface Recorded extends NsDiskFacts {
   readonly version: 1;
   readonly bytes: number;
+  readonly at: number;
   /** Null once it is on the disk for good: what a crash of the machine may have torn is not used. */
   readonly boot: string | null;
 }
@@ -93,12 +94,18 @@ export class NsDisks {
   }
 
   /** The sandbox stands still and its filesystem is synced. */
-  async keep(key: string, sessionId: string, facts: NsDiskFacts): Promise<NativeCheckpoint> {
-    const ref = `${sessionId}.${randomBytes(8).toString('hex')}`;
+  async keep(key: string, ref: string, facts: NsDiskFacts): Promise<NativeCheckpoint> {
     const draft = `${this.#imageOf(ref)}~`;
+    await rm(draft, { force: true });
     await copyFile(this.#diskOf(key), draft, constants.COPYFILE_FICLONE_FORCE);
     const bytes = (await stat(draft)).blocks * 512;
-    await this.#record(ref, { version: 1, ...facts, bytes, boot: await bootId() });
+    await this.#record(ref, {
+      version: 1,
+      ...facts,
+      bytes,
+      at: Date.now(),
+      boot: await bootId(),
+    });
     await rename(draft, this.#imageOf(ref));
     return { ref, bytes };
   }
@@ -135,7 +142,11 @@ export class NsDisks {
     if (this.whyNot !== undefined) return [];
     await this.#ready();
     const names = await readdir(join(this.#directory, 'c'));
-    return names.flatMap((name) => (name.endsWith('.img') ? [name.slice(0, -4)] : []));
+    const refs = names.flatMap((name) => (name.endsWith('.img') ? [name.slice(0, -4)] : []));
+    const dated = await Promise.all(
+      refs.map(async (ref) => ({ ref, at: (await this.#recorded(ref))?.at ?? 0 })),
+    );
+    return dated.sort((one, other) => one.at - other.at).map(({ ref }) => ref);
   }
 
   /** Removes what nobody has: disks of sandboxes that are not there, and what was half made. */

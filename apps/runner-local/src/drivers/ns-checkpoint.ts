@@ -1,6 +1,7 @@
+import { createHash, randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { DriverRefused, type NativeCheckpoint } from '@vmux/runner-kit';
+import { DriverRefused, type NativeCheckpoint, type SandboxId } from '@vmux/runner-kit';
 import type { NsBase } from './ns-base';
 import type { NsFreezer } from './ns-cgroup';
 import type { NsDiskFacts, NsDisks } from './ns-checkpoint-store';
@@ -10,31 +11,40 @@ import { cgroupNameOf, keyOf, type NsState } from './ns-store';
 /** In a sandbox's directory: since when its files are the workload's, in nanoseconds since 1970. */
 export const SINCE = 'since';
 
+export interface Standing {
+  readonly state: NsState;
+  readonly directory: string;
+  /** The same name of the same sandbox is the same checkpoint. */
+  readonly name: string | undefined;
+}
+
 /** Clones of disks, taken while everything in the sandbox stands still. */
 export class NsCheckpoints {
   constructor(private readonly disks: NsDisks) {}
 
   async take(
-    state: NsState,
-    directory: string,
+    { state, directory, name }: Standing,
     freezer: NsFreezer,
     signal?: AbortSignal,
   ): Promise<NativeCheckpoint> {
     if (this.disks.whyNot !== undefined) throw new DriverRefused('unsupported', this.disks.whyNot);
     const key = keyOf(state.id);
-    const name = cgroupNameOf(key);
+    const cgroup = cgroupNameOf(key);
+    const ref = refOf(state.id, name ?? randomBytes(16).toString('hex'));
+    const before = await this.disks.find(ref);
+    if (before) return before;
     const [pid] = (await readFile(join(directory, 'pid'), 'utf8')).split(' ');
     const sync = () => runProgram('sync', ['-f', `/proc/${pid}/root`], signal);
     const facts = await factsOf(state, directory);
-    const stood = await freezer.isFrozen(name);
+    const stood = await freezer.isFrozen(cgroup);
     // Most of what is to be written is written while it goes on: it stands still for the rest alone.
     if (!stood) await sync();
-    await freezer.set(name, true, signal);
+    await freezer.set(cgroup, true, signal);
     try {
       await sync();
-      return await this.disks.keep(key, state.id.sessionId, facts);
+      return await this.disks.keep(key, ref, facts);
     } finally {
-      if (!stood) await freezer.set(name, false);
+      if (!stood) await freezer.set(cgroup, false);
     }
   }
 
@@ -59,3 +69,8 @@ async function factsOf(
 ): Promise<NsDiskFacts> {
   return { trees, image, sinceNs: await readFile(join(directory, SINCE), 'utf8') };
 }
+
+const refOf = ({ sessionId, epoch, instance }: SandboxId, name: string): string => {
+  const sum = createHash('sha256').update(JSON.stringify([epoch, instance, name]));
+  return `${sessionId}.${sum.digest('hex').slice(0, 16)}`;
+};

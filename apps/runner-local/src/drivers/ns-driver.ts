@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
 import {
   type CallOptions,
+  type CheckpointOptions,
   type DriverCapabilities,
   DriverUnavailable,
   type Hello,
@@ -70,6 +71,7 @@ export class NsDriver implements SandboxDriver {
   readonly provider = 'ns';
   readonly #options: Required<NsDriverOptions>;
   readonly #busy = new Map<string, Promise<unknown>>();
+  readonly #settling = new Set<Promise<void>>();
   #prepared: Promise<Prepared> | undefined;
   #hostBase: Promise<NsBase> | undefined;
   #capabilities: Promise<DriverCapabilities> | undefined;
@@ -124,8 +126,9 @@ export class NsDriver implements SandboxDriver {
       const sinceNs = kept?.sinceNs ?? null;
       const trees = treesOf(base);
       const { image } = spec;
-      const known = { id, limits, generation, egress, createdAtMs, trees, image, sinceNs };
-      const made = { version: 1, ...known } as const;
+      const restoredFrom = kept?.ref ?? null;
+      const known = { id, limits, generation, egress, createdAtMs, trees, image };
+      const made = { version: 1, ...known, sinceNs, restoredFrom } as const;
       const state = await store.add(key, made);
       try {
         const { cgroupParent } = this.#options;
@@ -193,7 +196,10 @@ export class NsDriver implements SandboxDriver {
   }
 
   /** A clone of its disk, taken while it stands still; one that is suspended stays so. */
-  async checkpoint(id: SandboxId, { signal }: CallOptions = {}): Promise<NativeCheckpoint> {
+  async checkpoint(
+    id: SandboxId,
+    { name, signal }: CheckpointOptions = {},
+  ): Promise<NativeCheckpoint> {
     const { disks, freezer, store } = await this.#prepare();
     const key = keyOf(id);
     return this.#alone(key, async () => {
@@ -201,7 +207,10 @@ export class NsDriver implements SandboxDriver {
       const state = await store.read(key);
       if (!state) throw new SandboxGone('this runner has no record of it');
       const directory = store.directoryOf(key);
-      return this.#checkpoints(disks).take(state, directory, needFreezer(freezer), signal);
+      const sandbox = { state, directory, name };
+      const kept = await this.#checkpoints(disks).take(sandbox, needFreezer(freezer), signal);
+      this.#settle(disks, kept.ref);
+      return kept;
     });
   }
 
@@ -241,6 +250,15 @@ export class NsDriver implements SandboxDriver {
     return refs.map((ref) => ({ ref, sessionId: sessionOfRef(ref) }));
   }
 
+  /** Until it has come to that, and if it never does, it counts for as long as the machine runs. */
+  #settle(disks: NsDisks, ref: string): void {
+    const settled = disks
+      .settle(ref)
+      .catch(() => undefined)
+      .finally(() => this.#settling.delete(settled));
+    this.#settling.add(settled);
+  }
+
   #checkpoints(disks: NsDisks): NsCheckpoints {
     return new NsCheckpoints(disks);
   }
@@ -261,7 +279,7 @@ export class NsDriver implements SandboxDriver {
   }
 
   async close(): Promise<void> {
-    await Promise.allSettled(this.#busy.values());
+    await Promise.allSettled([...this.#busy.values(), ...this.#settling]);
     await (await this.#prepared)?.disks.close();
   }
 
@@ -337,8 +355,9 @@ export class NsDriver implements SandboxDriver {
     const { store } = await this.#prepare();
     const state = await store.read(key);
     if (!state) return undefined;
-    const { id, limits, createdAtMs } = state;
-    return { id, limits, createdAtMs, probe: await this.#look(store.directoryOf(key), key) };
+    const { id, limits, createdAtMs, restoredFrom = null } = state;
+    const probe = await this.#look(store.directoryOf(key), key);
+    return { id, limits, createdAtMs, probe, restoredFrom };
   }
 
   async #look(directory: string, key: string): Promise<Probe> {

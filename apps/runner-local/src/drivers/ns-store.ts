@@ -17,6 +17,7 @@ export interface NsState {
   readonly image?: string | null;
   /** For one that was made out of a checkpoint: since when its files are the workload's. */
   readonly sinceNs?: string | null;
+  readonly restoredFrom?: string | null;
 }
 
 /** One range of 65,536 user ids for each sandbox, above what other software hands out. */

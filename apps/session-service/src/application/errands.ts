@@ -4,6 +4,7 @@ import {
   deriveCheckpointId,
   logStream,
   type Order,
+  orderIdOf,
   Refusal,
   type SealedOrder,
   type SystemCommand,
@@ -76,6 +77,7 @@ export class Errands implements Hands {
 
   async erase({ sessionId, revision }: Session & { status: 'deleted' }): Promise<void> {
     await this.keys.destroy(sessionId);
+    this.forget(sessionId);
     await truncateStream(this.store, sessionStream(sessionId), revision);
     for (const streamOf of [logStream, snapshotStream, viewStream]) {
       const stream = streamOf(sessionId);
@@ -83,6 +85,15 @@ export class Errands implements Hands {
       if (last) await truncateStream(this.store, stream, last.revision + 1);
     }
     this.log.info({ sessionId }, 'a deleted session was erased');
+  }
+
+  /** A hint: what a runner keeps for a session beside its sandbox is a copy, which it may drop at any time. */
+  private forget(sessionId: string): void {
+    for (const runnerId of this.runners.ids) {
+      const orderId = orderIdOf('ForgetSession', sessionId, 1, null);
+      const to = { orderId, runnerId, sessionId, epoch: 1, instance: null };
+      this.publish({ type: 'ForgetSession', ...to, data: {} });
+    }
   }
 
   /** Whoever closed the log was on the way to record the loss and did not get there. */

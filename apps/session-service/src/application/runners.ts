@@ -67,6 +67,11 @@ export class Runners {
     return placement;
   }
 
+  /** All that were heard of, whether they are there now or not. */
+  get ids(): readonly string[] {
+    return [...this.heard.keys()];
+  }
+
   /** Those not heard for a day. */
   forgetSilent(): void {
     for (const [runnerId, { heardAt }] of this.heard)

@@ -6,16 +6,19 @@ import {
   ManifestRefused,
 } from '@vmux/artifacts';
 import type { Base, Checkpoint } from '@vmux/events';
+import type { SandboxDriver, SandboxSpec } from '../driver';
 import { DriverRefused, DriverUnavailable, SandboxError } from '../errors';
 import { Bases, baseOf } from './base-of';
 import { FileIndexes } from './checkpoint-index';
+import { NativeCheckpoints } from './native-checkpoints';
 import { pause } from './pause';
 import { restoreCheckpoint } from './restore-checkpoint';
 import type { Origin, RunnerJournal } from './runner-journal';
 import type { Held } from './sandboxes';
-import { takeCheckpoint } from './take-checkpoint';
+import { type TakenTree, takeCheckpoint } from './take-checkpoint';
 
 export interface CheckpointsSettings {
+  readonly runnerId: string;
   readonly artifacts: ArtifactStore | undefined;
   readonly journal: RunnerJournal;
   readonly signal: AbortSignal;
@@ -32,8 +35,21 @@ const LOOK_MS = 20;
 export class Checkpoints {
   private readonly indexes = new FileIndexes();
   private readonly bases = new Bases();
+  private readonly native: NativeCheckpoints;
 
-  constructor(private readonly settings: CheckpointsSettings) {}
+  constructor(private readonly settings: CheckpointsSettings) {
+    this.native = new NativeCheckpoints(settings);
+  }
+
+  /** A new sandbox: at once with the files of a checkpoint, where its driver has them. */
+  async create(
+    driver: SandboxDriver,
+    spec: SandboxSpec,
+    checkpoint: Checkpoint | null,
+  ): Promise<void> {
+    if (checkpoint && (await this.native.restore(driver, spec, checkpoint))) return;
+    await driver.create(spec, { signal: this.settings.signal });
+  }
 
   /** What a sandbox was made of: found out once, before anything runs in it, and remembered. */
   async originOf(held: Held, image: string | null): Promise<Origin> {
@@ -51,8 +67,17 @@ export class Checkpoints {
     { checkpointId, hold }: { readonly checkpointId: string; readonly hold: boolean },
   ): Promise<Checkpoint> {
     const { journal, signal } = this.settings;
-    const store = this.store();
     const origin = await journal.originOf(id);
+    const native = await this.native.take(
+      { id, driver, worker },
+      { checkpointId, hold },
+      origin?.base ?? UNKNOWN_BASE,
+    );
+    if (native) {
+      if (hold) await this.untilCarried({ id, driver, worker });
+      return native;
+    }
+    const store = this.store();
     const client = await worker.client();
     const { limits } = await driver.adopt(id, { signal });
     const taken = await takeCheckpoint({
@@ -78,6 +103,10 @@ export class Checkpoints {
     allowBaseChange: boolean,
   ): Promise<Origin> {
     const { signal } = this.settings;
+    const { base: taken, manifestDigest, native } = checkpoint;
+    const { restoredFrom = null } = await held.driver.adopt(held.id, { signal });
+    if (restoredFrom !== null && restoredFrom === native?.ref)
+      return { base: taken, restoredDigest: manifestDigest };
     const store = this.store();
     const { base } = await this.originOf(held, image);
     const client = await held.worker.client();
@@ -88,6 +117,16 @@ export class Checkpoints {
     } catch (error) {
       throw signal.aborted ? error : asDriverFault(error);
     }
+  }
+
+  /** The portable form of a checkpoint that this runner has in its driver's. */
+  archive(driver: SandboxDriver, checkpoint: Checkpoint): Promise<TakenTree> {
+    return this.native.archive(driver, checkpoint, this.store());
+  }
+
+  /** Of a session that is no more. */
+  forgetSession(drivers: readonly SandboxDriver[], sessionId: string): Promise<void> {
+    return this.native.forget(drivers, sessionId);
   }
 
   forget({ id }: Held): void {

@@ -11,6 +11,7 @@ import type { Held, Log, Sandboxes } from './sandboxes';
 import type { Setup } from './setup';
 
 export interface OrderDeskSettings {
+  readonly runnerId: string;
   readonly sandboxes: Sandboxes;
   readonly reporter: Reporter;
   readonly journal: RunnerJournal;
@@ -65,6 +66,10 @@ export class OrderDesk {
         return this.within(order, (held) => this.resume(order, held));
       case 'TakeCheckpoint':
         return this.within(order, (held) => this.checkpoint(order, held));
+      case 'ArchiveCheckpoint':
+        return this.archive(order);
+      case 'ForgetSession':
+        return this.checkpoints.forgetSession(this.settings.sandboxes.drivers, order.sessionId);
     }
   }
 
@@ -88,7 +93,8 @@ export class OrderDesk {
         const limits = { cpus, memoryMiB, diskMiB, pids };
         const { egress, allowHosts } = data.spec;
         const { image } = data;
-        await driver.create({ id, limits, image, egress, allowHosts, gpu }, { signal });
+        const spec = { id, limits, image, egress, allowHosts, gpu };
+        await this.checkpoints.create(driver, spec, data.restore);
         stages.push(['provisioned', Date.now()]);
       }
       const held = sandboxes.hold(id, driver);
@@ -256,6 +262,26 @@ export class OrderDesk {
     }
   }
 
+  private async archive(order: OrderNamed<'ArchiveCheckpoint'>): Promise<void> {
+    const { checkpoint } = order.data;
+    const { checkpointId, native } = checkpoint;
+    const driver = native ? this.settings.sandboxes.driverOf(native.provider) : undefined;
+    const failed = (message: string) =>
+      this.report(order, ARCHIVER, {
+        type: 'ArchiveFailed',
+        data: { checkpointId, message: message.slice(0, 1000) },
+      });
+    if (!driver) return failed('this runner has no such provider');
+    try {
+      const portable = await this.checkpoints.archive(driver, checkpoint);
+      const data = { checkpointId, ...portable };
+      await this.report(order, ARCHIVER, { type: 'CheckpointArchived', data });
+    } catch (error) {
+      if (this.settings.signal.aborted || error instanceof Refusal || !isFinal(error)) throw error;
+      await failed(error instanceof Error ? error.message : String(error));
+    }
+  }
+
   /** An order for a sandbox that this runner does not have says by itself that it is lost. */
   private async within(order: Order, act: (held: Held) => Promise<void>): Promise<void> {
     const { sandboxes } = this.settings;
@@ -293,6 +319,9 @@ export class OrderDesk {
     });
   }
 }
+
+/** No sandbox: what it says is about a checkpoint. */
+const ARCHIVER = 'archive';
 
 type ReportMessageOf = Parameters<Reporter['report']>[0];
 type ReportBody = ReportMessageOf extends infer R

@@ -62,7 +62,16 @@ export async function startRunner(settings: RunnerSettings): Promise<Runner> {
   const setup = new Setup({ cache, log });
   const sandboxes = new Sandboxes({ drivers, reporter, journal, setup, log, signal });
   const artifacts = settings.artifacts;
-  const desk = new OrderDesk({ sandboxes, reporter, journal, artifacts, setup, log, signal });
+  const desk = new OrderDesk({
+    runnerId,
+    sandboxes,
+    reporter,
+    journal,
+    artifacts,
+    setup,
+    log,
+    signal,
+  });
   await sandboxes.adoptAll();
 
   const orders = bus.serve(orderSubject(runnerId), { concurrency: 1024 }, async ({ data }) => {

@@ -10,6 +10,7 @@ import type { SandboxDriver, SandboxId } from '../driver';
 import { SandboxError } from '../errors';
 import type { ExecState } from '../supervisor-answers';
 import { SupervisorClient } from '../supervisor-client';
+import { followCpu } from './cpu-follower';
 import { followExec, OutcomeLost } from './exec-follower';
 import { MemoryKills } from './memory-kills';
 import { OutputPump } from './output-pump';
@@ -163,6 +164,11 @@ export class SandboxWorker {
       await Promise.race([
         this.watchExecs(client),
         followPorts(client, signal, (body) => this.reportPort(body)),
+        followCpu(
+          () => client.figures({ signal }),
+          signal,
+          (body) => this.report(body),
+        ),
         this.failed(client),
       ]);
     } finally {

@@ -43,6 +43,10 @@ export class Sandboxes {
     return this.held.get(keyOf({ sessionId, epoch }));
   }
 
+  get drivers(): readonly SandboxDriver[] {
+    return this.settings.drivers;
+  }
+
   driverOf(provider: string): SandboxDriver | undefined {
     return this.settings.drivers.find((driver) => driver.provider === provider);
   }

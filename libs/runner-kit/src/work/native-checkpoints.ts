@@ -1,0 +1,159 @@
+import { createHash } from 'node:crypto';
+import type { ChunkStore, FileContent } from '@vmux/artifacts';
+import type { Base, Checkpoint } from '@vmux/events';
+import type { SandboxDriver, SandboxSpec } from '../driver';
+import { DriverRefused } from '../errors';
+import type { ScannedEntry } from '../supervisor-tree-answers';
+import { FileIndex } from './checkpoint-index';
+import type { Held } from './sandboxes';
+import { type TakenTree, takeCheckpoint } from './take-checkpoint';
+
+export interface NativeSettings {
+  readonly runnerId: string;
+  readonly signal: AbortSignal;
+}
+
+const MiB = 1024 * 1024;
+const MAX_ARCHIVED_BYTES = 1024 * 1024 * MiB;
+/** Of one session; older ones are restored from their portable form. */
+const KEPT_OF_A_SESSION = 8;
+const MAX_INDEXES = 32;
+
+/** Checkpoints in the form that a driver has of its own: taken and restored at once, whatever their size. */
+export class NativeCheckpoints {
+  private readonly indexes = new Map<string, FileIndex>();
+  private archiving: Promise<unknown> = Promise.resolve();
+
+  constructor(private readonly settings: NativeSettings) {}
+
+  /** Undefined when the driver has no such form here: the portable one is taken instead. */
+  async take(
+    { id, driver, worker }: Held,
+    { checkpointId, hold }: { readonly checkpointId: string; readonly hold: boolean },
+    base: Base,
+  ): Promise<Checkpoint | undefined> {
+    const { runnerId, signal } = this.settings;
+    if (!driver.readCheckpoint) return undefined;
+    if (!(await driver.capabilities({ signal })).offered.includes('checkpoint')) return undefined;
+    const { trees } = await worker.client();
+    if (hold) await trees.hold({ signal });
+    try {
+      const { ref, bytes } = await driver.checkpoint(id, { name: checkpointId, signal });
+      const native = { provider: driver.provider, runnerId, ref };
+      const identity = { checkpointId, name: null, epoch: id.epoch, base };
+      const manifestDigest = digestOf(native);
+      return { ...identity, artifact: null, manifestDigest, bytes, newBytes: 0, native };
+    } catch (error) {
+      if (hold) await trees.thaw();
+      if (error instanceof DriverRefused) return undefined;
+      throw error;
+    }
+  }
+
+  /** False when there is none here that fits: the sandbox is created and the portable form unpacked. */
+  async restore(
+    driver: SandboxDriver,
+    spec: SandboxSpec,
+    checkpoint: Checkpoint,
+  ): Promise<boolean> {
+    const { runnerId, signal } = this.settings;
+    const { native, bytes } = checkpoint;
+    if (native?.runnerId !== runnerId || native.provider !== driver.provider) return false;
+    try {
+      await driver.restore(spec, { ref: native.ref, bytes }, { signal });
+      return true;
+    } catch (error) {
+      if (error instanceof DriverRefused && checkpoint.artifact !== null) return false;
+      throw error;
+    }
+  }
+
+  /** The portable form, made out of the driver's; one after the other. */
+  archive(driver: SandboxDriver, checkpoint: Checkpoint, store: ChunkStore): Promise<TakenTree> {
+    const mine = this.archiving.then(() => this.archiveNow(driver, checkpoint, store));
+    this.archiving = mine.catch(() => undefined);
+    return mine;
+  }
+
+  /** The session is no more, or was never here. */
+  async forget(drivers: readonly SandboxDriver[], sessionId: string): Promise<void> {
+    this.indexes.delete(sessionId);
+    for (const driver of drivers)
+      for (const kept of (await driver.checkpoints?.()) ?? [])
+        if (kept.sessionId === sessionId) await driver.forget?.(kept.ref);
+  }
+
+  private async archiveNow(
+    driver: SandboxDriver,
+    { native, base, bytes }: Checkpoint,
+    store: ChunkStore,
+  ): Promise<TakenTree> {
+    const { signal } = this.settings;
+    signal.throwIfAborted();
+    if (!native || !driver.readCheckpoint)
+      throw new DriverRefused('unsupported', 'the checkpoint has no form of this driver');
+    const { ref } = native;
+    const known = (await driver.checkpoints?.()) ?? [];
+    const sessionId = known.find((each) => each.ref === ref)?.sessionId;
+    if (sessionId === undefined)
+      throw new DriverRefused('unsupported', 'the runner no longer has the checkpoint');
+    const taken = await driver.readCheckpoint(
+      { ref, bytes },
+      ({ id, client }) =>
+        takeCheckpoint({
+          client,
+          store,
+          index: this.indexOf(sessionId),
+          base,
+          removed: async () => (await driver.removed?.(id, { signal })) ?? [],
+          maxBytes: MAX_ARCHIVED_BYTES,
+          hold: false,
+          signal,
+        }),
+      { signal },
+    );
+    await this.prune(driver, sessionId, ref);
+    return taken;
+  }
+
+  /** Those before the one that was just archived are archived too. */
+  private async prune(driver: SandboxDriver, sessionId: string, ref: string): Promise<void> {
+    const mine = ((await driver.checkpoints?.()) ?? []).filter(
+      (each) => each.sessionId === sessionId,
+    );
+    const upTo = mine.findIndex((each) => each.ref === ref) + 1;
+    for (const old of mine.slice(0, Math.max(0, upTo - KEPT_OF_A_SESSION)))
+      await driver.forget?.(old.ref);
+  }
+
+  private indexOf(sessionId: string): FileIndex {
+    const index = this.indexes.get(sessionId) ?? new CloneIndex();
+    this.indexes.delete(sessionId);
+    this.indexes.set(sessionId, index);
+    for (const oldest of this.indexes.keys()) {
+      if (this.indexes.size <= MAX_INDEXES) break;
+      this.indexes.delete(oldest);
+    }
+    return index;
+  }
+}
+
+/** Every clone of a disk is another device, on which the same files have the same numbers. */
+class CloneIndex extends FileIndex {
+  override find(entry: ScannedEntry): FileContent | undefined {
+    return super.find(withoutDevice(entry));
+  }
+
+  override remember(entry: ScannedEntry, content: FileContent, scannedAtNs: bigint): void {
+    super.remember(withoutDevice(entry), content, scannedAtNs);
+  }
+}
+
+const withoutDevice = (entry: ScannedEntry): ScannedEntry => ({
+  ...entry,
+  identity: entry.identity.slice(8),
+});
+
+/** A clone is what it was made of: what is compared is which one it is. */
+const digestOf = ({ provider, runnerId, ref }: NonNullable<Checkpoint['native']>): string =>
+  createHash('sha256').update(`native ${provider} ${runnerId} ${ref}`).digest('hex');
