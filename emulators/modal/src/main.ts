@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { createServer as createHttpServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join, resolve } from 'node:path';
@@ -65,6 +65,9 @@ async function main(): Promise<void> {
   });
   await new Promise<void>((ready) => control.listen(0, '127.0.0.1', ready));
   const controlPort = (control.address() as AddressInfo).port;
+  const controlUrl = `http://127.0.0.1:${controlPort}`;
+  const controlFile = join(resolve(dir), 'control.json');
+  writeFileSync(controlFile, JSON.stringify({ url: controlUrl, token: tokenSecret }));
 
   for (const signal of ['SIGTERM', 'SIGINT'] as const)
     process.once(signal, () => {
