@@ -1,253 +1,314 @@
 /**
- * One exec of /bin/true through everything (HTTP → durable event → sandbox → durable exit → HTTP) beside
- * `docker exec` and a bare spawn; a new session's first output beside `docker run`; output carried to the
- * log and read back beside `docker logs -f`. Interleaved in one run: read the ratios.
+ * The comparison: one exec of /bin/true through everything (HTTP → durable event → sandbox → durable exit →
+ * HTTP) beside `docker exec` and a bare spawn; a new session's first output beside `docker run`; output
+ * carried to the log and read back beside `docker logs -f`; a keystroke's echo beside `docker exec -it`; and
+ * how each grows with the history and with the number of sessions. Writes RESULTS.md.
  */
 import { spawn } from 'node:child_process';
-import { loadavg } from 'node:os';
-import { noDockerEngineBecause, releaseAll, seededRandom, startDockerEngine } from '@vmux/testing';
-import Docker from 'dockerode';
-import { NsDriver } from '../apps/runner-local/src/drivers/ns-driver';
-import { PatientClient } from '../test/chaos/client';
+import { rmSync } from 'node:fs';
+import { availableParallelism, loadavg } from 'node:os';
+import { join } from 'node:path';
+import {
+  noDockerEngineBecause,
+  projectRoot,
+  releaseAll,
+  startDockerEngine,
+  temporaryDirectory,
+} from '@vmux/testing';
+import { DataDirectory } from '../apps/cli/src/stack/data-directory';
+import { startStack } from '../apps/cli/src/stack/stack';
 import { assemble, type Cast } from '../test/support/cast';
+import { firstProcessOf, sweep } from '../test/support/sandboxes';
+import { DockerRival, ended } from './docker-rival';
+import { LOG_EXEC, lengthen, longLog, replayed } from './growth';
+import { interleaved, ratioOf, rowsOf, type Times } from './interleaved';
+import { machineFacts, memoryMiB } from './machine';
+import type { Line } from './plot';
 import { figure, median, printJson, printTable, quantile, wantsJson } from './report';
+import { writeResults } from './results';
+import { Subject, writing } from './subject';
 
+const BUDGET_MS = 540_000;
+/** What runs for long is measured once its hot code is compiled. */
+const WARM_UP = 150;
 const EXECS = 60;
 const CREATES = 10;
 const LOG_ROUNDS = 3;
 const LOG_MIB = 32;
-const HISTORY = 1_000;
+const KEYSTROKES = 60;
+const RECONNECTS = 40;
+const HISTORIES = [1_000, 10_000, 100_000];
+const CROWDS = [1, 10, 100, 500];
 
-type Timed = (() => Promise<unknown>) | null;
+const began = performance.now();
+const leftMs = (): number => BUDGET_MS - (performance.now() - began);
+const step = (what: string): void =>
+  console.error(`${figure((performance.now() - began) / 1000)} s: ${what}`);
 
 async function main(): Promise<void> {
+  const facts = machineFacts();
   const noDocker = noDockerEngineBecause();
-  const cast = await assemble();
+  step('cold start');
+  const coldStartMs = await coldStart();
+  const cast = await assemble({ copies: 1, runner: { VMUX_MAX_SANDBOXES: '1000' } });
   try {
+    const idleMiB = memoryMiB(pidsOf(cast));
     const engine = noDocker ? null : await startDockerEngine();
-    const docker =
-      engine &&
-      new Rival(new Docker({ socketPath: engine.socketPath }), engine.image, engine.socketPath);
-    const vmux = new Subject(
-      new PatientClient(cast.gateways.slice(0, 1), cast.apiKey(), seededRandom(1)),
-    );
-    const session = await vmux.created();
+    const docker = engine && new DockerRival(engine);
     await docker?.start();
+    const vmux = new Subject(cast);
+    const session = await vmux.created();
+    for (let at = 0; at < WARM_UP; at++) await vmux.exec(session);
 
-    const execs = await interleaved(EXECS, {
-      vmux: () => vmux.exec(session),
-      'docker exec, API': docker && (() => docker.exec()),
-      'docker exec, CLI': docker && (() => docker.execByCli()),
-      spawn: () => ended(spawn('/bin/true')),
-    });
-    const creates = await interleaved(CREATES, {
-      vmux: () => vmux.firstOutput(),
-      'docker run': docker && (() => docker.run()),
-    });
-    const logs = await interleaved(LOG_ROUNDS, {
-      vmux: () => vmux.output(session, LOG_MIB),
-      'docker logs -f': docker && (() => docker.output(LOG_MIB)),
-    });
-    const early = execs.vmux ?? [];
-    for (let at = 0; at < HISTORY / 16; at++) {
-      await Promise.all(Array.from({ length: 16 }, () => vmux.exec(session)));
-    }
-    const late = (await interleaved(EXECS, { vmux: () => vmux.exec(session) })).vmux ?? [];
-
-    printTable(
-      ['milliseconds', 'p50', 'p99', 'vmux ÷ this, p50'],
-      [
-        ...rows('exec /bin/true', execs),
-        [
-          'exec /bin/true: vmux, a thousand execs later',
-          ms(median(late)),
-          ms(quantile(late, 0.99)),
-          '–',
-        ],
-        ...rows('create → first output', creates),
-        ...rows(`${LOG_MIB} MiB of output, written → read`, logs),
-      ],
-    );
-    console.log(
-      `load ${figure(loadavg()[0] ?? 0)}${noDocker ? `; no docker figures: ${noDocker}` : ''}`,
-    );
-    if (docker?.logsLost)
-      console.log(
-        `docker logs -f left out ${figure(docker.logsLost / 1024 / 1024)} MiB; vmux is checked to the byte`,
-      );
-    if (wantsJson()) {
-      printJson({
-        exec_ms_p50: median(early),
-        exec_vs_spawn: ratio(execs, 'spawn'),
-        exec_growth_over_1k_execs: median(late) / median(early),
-        log_mib_per_s: (LOG_MIB * 1000) / median(logs.vmux ?? []),
-        ...(docker
-          ? {
-              exec_vs_docker: ratio(execs, 'docker exec, API'),
-              create_vs_docker: ratio(creates, 'docker run'),
-              logs_vs_docker: 1 / ratio(logs, 'docker logs -f'),
-            }
-          : {}),
-      });
-    }
+    const compared = await compare(vmux, docker, session);
     await engine?.stop();
+    const events = await byEvents(cast, vmux, session);
+    const sessions = await bySessions(cast, vmux, session);
+    step('done');
+
+    const figures: Record<string, number> = {
+      ...compared.figures,
+      ...events.figures,
+      ...sessions.figures,
+      idle_stack_mib: idleMiB,
+      cold_start_ms: coldStartMs,
+    };
+    const rows = [...compared.rows, ...events.rows, ...sessions.rows];
+    const notes = [
+      ...compared.notes,
+      ...sessions.notes,
+      `replay of ${figure(Math.max(...HISTORIES))} events: ${figure(figures.replay_events_per_s ?? 0)} events per second`,
+      `cold start, as \`vmux up\` does it: ${figure(coldStartMs)} ms; the idle stack takes ${figure(idleMiB)} MiB`,
+      `every vmux exec: ${WARM_UP} went before to warm up; every rival had one`,
+      ...(noDocker ? [`no docker figures: ${noDocker}`] : []),
+    ];
+    printTable(['milliseconds', 'p50', 'p99', 'vmux ÷ this, p50'], rows);
+    for (const note of [...notes, ...facts, `load at the end ${figure(loadavg()[0] ?? 0)}`])
+      console.log(note);
+    writeResults({
+      ...{ facts, figures, rows, notes },
+      ...{ byEvents: events.lines, bySessions: sessions.lines },
+    });
+    if (wantsJson()) printJson(figures);
   } finally {
-    await cleanUp(cast);
+    for (const actor of cast.actors) await actor.kill();
+    await sweep(cast);
+    await releaseAll();
   }
 }
 
-/** vmux as a client sees it. */
-class Subject {
-  constructor(private readonly client: PatientClient) {}
-
-  async created(): Promise<string> {
-    const answer = await this.client.call('POST', '/v1/sessions', { name: 'bench' });
-    if (answer.status !== 201) throw new Error(`create: ${JSON.stringify(answer.json)}`);
-    return answer.json.id;
-  }
-
-  async exec(session: string): Promise<void> {
-    await this.run(session, { argv: ['/bin/true'] });
-  }
-
-  async firstOutput(): Promise<void> {
-    const session = await this.created();
-    const { output } = await this.run(session, { argv: ['/bin/echo', 'here'] });
-    if (output.stdout.text !== 'here\n') throw new Error('no output');
-    await this.client.call('POST', `/v1/sessions/${session}/stop`, {});
-  }
-
-  async output(session: string, mib: number): Promise<void> {
-    const path = `/v1/sessions/${session}/execs`;
-    const { json } = await this.client.call('POST', path, { command: writing(mib) });
-    const { bytes } = await this.client.read(
-      `/v1/sessions/${session}/logs?exec=${json.id}&stream=stdout&follow=true`,
-    );
-    if (bytes.length !== mib * 1024 * 1024) throw new Error(`${bytes.length} bytes came back`);
-  }
-
-  private async run(session: string, body: object) {
-    const answer = await this.client.call('POST', `/v1/sessions/${session}/execs?wait=60s`, body);
-    if (answer.json.exit?.code !== 0) throw new Error(`exec: ${JSON.stringify(answer.json)}`);
-    return answer.json;
-  }
+interface Measured {
+  readonly figures: Record<string, number>;
+  readonly rows: string[][];
 }
 
-/** What one would use instead. */
-class Rival {
-  private container: Docker.Container | undefined;
-  /** A follower of a container that ends may be cut off before the last byte. */
-  logsLost = 0;
-
-  constructor(
-    private readonly docker: Docker,
-    private readonly image: string,
-    private readonly socketPath: string,
-  ) {}
-
-  async start(): Promise<void> {
-    this.container = await this.docker.createContainer({
-      Image: this.image,
-      Cmd: ['sleep', '100000'],
-    });
-    await this.container.start();
-  }
-
-  async exec(): Promise<void> {
-    if (!this.container) throw new Error('not started');
-    const exec = await this.container.exec({ Cmd: ['/bin/true'], AttachStdout: true });
-    const stream = await exec.start({ hijack: true, stdin: false });
-    stream.resume();
-    await new Promise((done) => stream.on('close', done).on('end', done));
-    const { ExitCode } = await exec.inspect();
-    if (ExitCode !== 0) throw new Error(`docker exec ended with ${ExitCode}`);
-  }
-
-  execByCli(): Promise<void> {
-    return this.cli('exec', this.container?.id ?? '', '/bin/true');
-  }
-
-  run(): Promise<void> {
-    return this.cli('run', '--rm', this.image, 'echo', 'here');
-  }
-
-  async output(mib: number): Promise<void> {
-    const container = await this.docker.createContainer({
-      Image: this.image,
-      Cmd: ['sh', '-c', writing(mib)],
-    });
-    await container.start();
-    const logs = spawn('docker', [
-      '--host',
-      `unix://${this.socketPath}`,
-      'logs',
-      '-f',
-      container.id,
-    ]);
-    let bytes = 0;
-    logs.stdout.on('data', (piece: Buffer) => {
-      bytes += piece.length;
-    });
-    await ended(logs);
-    this.logsLost += mib * 1024 * 1024 - bytes;
-    await container.remove({ force: true });
-  }
-
-  private cli(...args: string[]): Promise<void> {
-    const child = spawn('docker', ['--host', `unix://${this.socketPath}`, ...args]);
-    child.stdout.resume();
-    child.stderr.resume();
-    return ended(child);
-  }
-}
-
-const writing = (mib: number): string =>
-  `yes 'sixty-three bytes of text and the end of its line, over and over' | head -c ${mib}M`;
-
-const ended = (child: ReturnType<typeof spawn>): Promise<void> =>
-  new Promise((resolve, reject) => {
-    child.on('error', reject);
-    child.on('close', (code) => (code === 0 ? resolve() : reject(new Error(`ended with ${code}`))));
+async function compare(
+  vmux: Subject,
+  docker: DockerRival | null,
+  session: string,
+): Promise<Measured & { notes: string[] }> {
+  step('execs');
+  const execs = await interleaved(EXECS, {
+    vmux: { timed: () => vmux.exec(session) },
+    'docker exec, API': docker && { timed: () => docker.exec() },
+    'docker exec, CLI': docker && { timed: () => docker.execByCli() },
+    spawn: { timed: () => ended(spawn('/bin/true')) },
   });
+  step('creates');
+  let created = '';
+  const creates = await interleaved(CREATES, {
+    vmux: {
+      timed: async () => {
+        created = await vmux.created();
+        await vmux.firstOutput(created);
+      },
+      after: () => vmux.stop(created),
+    },
+    'docker run': docker && { timed: () => docker.run() },
+  });
+  step('logs');
+  const logs = await interleaved(LOG_ROUNDS, {
+    vmux: { timed: () => vmux.output(session, LOG_MIB) },
+    'docker logs -f': docker && { timed: () => docker.output(LOG_MIB) },
+    'cat | sha256sum': {
+      timed: () => ended(spawn('/bin/sh', ['-c', `${writing(LOG_MIB)} | cat | sha256sum`])),
+    },
+  });
+  step('keystrokes');
+  const [here, there] = [await vmux.terminal(session), await docker?.terminal()];
+  const keys = await interleaved(KEYSTROKES, {
+    vmux: { timed: () => here.strike() },
+    'docker exec -it': there ? { timed: () => there.strike() } : null,
+  });
+  here.leave();
+  there?.leave();
 
-/** Runs the rivals in turn, so that whatever the machine does meanwhile befalls all of them. */
-async function interleaved(
-  rounds: number,
-  rivals: Record<string, Timed>,
-): Promise<Record<string, number[]>> {
-  const running = Object.entries(rivals).flatMap(([name, work]) => (work ? [{ name, work }] : []));
-  const times: Record<string, number[]> = Object.fromEntries(running.map(({ name }) => [name, []]));
-  for (const { work } of running) await work();
-  for (let round = 0; round < rounds; round++) {
-    for (const { name, work } of running) {
-      const started = performance.now();
-      await work();
-      times[name]?.push(performance.now() - started);
-    }
+  const versus = (times: Times, rival: string) => ratioOf(times, 'vmux', rival);
+  return {
+    figures: {
+      exec_ms_p50: median(execs.vmux ?? []),
+      exec_vs_spawn: versus(execs, 'spawn'),
+      log_mib_per_s: (LOG_MIB * 1000) / median(logs.vmux ?? []),
+      echo_ms_p50: median(keys.vmux ?? []),
+      ...(docker
+        ? {
+            exec_vs_docker: versus(execs, 'docker exec, API'),
+            create_vs_docker: versus(creates, 'docker run'),
+            logs_vs_docker: 1 / versus(logs, 'docker logs -f'),
+            echo_vs_docker: versus(keys, 'docker exec -it'),
+          }
+        : {}),
+    },
+    rows: [
+      ...rowsOf('exec /bin/true', execs, 'vmux'),
+      ...rowsOf('create → first output', creates, 'vmux'),
+      ...rowsOf(`${LOG_MIB} MiB of output, written → read`, logs, 'vmux'),
+      ...rowsOf('a keystroke’s echo', keys, 'vmux'),
+    ],
+    notes:
+      docker && docker.lostBytes > 0
+        ? [
+            `docker logs -f left out ${figure(docker.lostBytes / 2 ** 20)} MiB; vmux is checked to the byte`,
+          ]
+        : [],
+  };
+}
+
+async function byEvents(
+  cast: Cast,
+  vmux: Subject,
+  session: string,
+): Promise<Measured & { lines: Line[] }> {
+  const execs = new Map<number, number>();
+  const reconnects = new Map<number, number>();
+  const rows: string[][] = [];
+  for (const events of HISTORIES) {
+    step(`${events} events`);
+    await lengthen(cast, session, events);
+    const execMs = await timed(EXECS, () => vmux.exec(session));
+    const log = `bench-${events.toString(16).padStart(4, '0').slice(-4)}`;
+    const bytes = await longLog(cast, log, events);
+    const reconnectMs = await timed(RECONNECTS, (at) =>
+      vmux.reconnect(log, LOG_EXEC, Math.floor((bytes * (at + 2)) / (RECONNECTS + 4))),
+    );
+    execs.set(events, median(execMs));
+    reconnects.set(events, median(reconnectMs));
+    rows.push(
+      row(`exec /bin/true: vmux, ${figure(events)} events in the session`, execMs),
+      row(`reconnect → first byte: vmux, log of ${figure(events)} events`, reconnectMs),
+    );
   }
-  return times;
+  const longest = Math.max(...HISTORIES);
+  step('replay');
+  return {
+    figures: {
+      exec_growth_1k_to_100k_events: growth(execs, 1_000, longest),
+      reconnect_ms_p50_at_100k: reconnects.get(longest) ?? Number.NaN,
+      replay_events_per_s: await replayed(cast, session),
+    },
+    rows,
+    lines: [
+      { name: 'exec', points: [...execs] },
+      { name: 'reconnect to first byte', points: [...reconnects] },
+    ],
+  };
 }
 
-const ratio = (times: Record<string, number[]>, rival: string): number =>
-  median((times.vmux ?? []).map((time, round) => time / (times[rival]?.[round] ?? Number.NaN)));
-
-const ms = (value: number): string => figure(value);
-
-const rows = (title: string, times: Record<string, number[]>): string[][] =>
-  Object.entries(times).map(([name, measured]) => [
-    `${title}: ${name}`,
-    ms(median(measured)),
-    ms(quantile(measured, 0.99)),
-    name === 'vmux' ? '1' : figure(ratio(times, name)),
-  ]);
-
-async function cleanUp(cast: Cast): Promise<void> {
-  for (const actor of cast.actors) await actor.kill();
-  const driver = new NsDriver(cast.driver);
-  for (const { id } of await driver.list()) await driver.destroy(id);
-  await driver.close();
-  await releaseAll();
+async function bySessions(
+  cast: Cast,
+  vmux: Subject,
+  session: string,
+): Promise<Measured & { lines: Line[]; notes: string[] }> {
+  const sessions = [await vmux.created()];
+  const [measured] = sessions;
+  if (!measured) throw new Error(`no session beside ${session}`);
+  const alone = memoryMiB(pidsOf(cast));
+  const execs = new Map<number, number>();
+  const rows: string[][] = [];
+  const notes: string[] = [];
+  let createMs = 0;
+  for (const crowd of CROWDS) {
+    const needMs = (crowd - sessions.length) * createMs;
+    if (crowd > 1 && needMs > leftMs()) {
+      notes.push(
+        `${crowd} sessions were left out: making them would take ${figure(needMs / 1000)} s and ${figure(leftMs() / 1000)} s were left`,
+      );
+      break;
+    }
+    step(`${crowd} sessions`);
+    const more = crowd - sessions.length;
+    const started = performance.now();
+    await inParallel(more, availableParallelism(), async () => {
+      const made = await vmux.created();
+      await vmux.exec(made);
+      sessions.push(made);
+    });
+    if (more > 0) createMs = (performance.now() - started) / more;
+    const execMs = await timed(EXECS, () => vmux.exec(measured));
+    execs.set(crowd, median(execMs));
+    rows.push(row(`exec /bin/true: vmux, ${crowd} sessions`, execMs));
+  }
+  const held = sessions.length;
+  const stackMiB = (memoryMiB(pidsOf(cast)) - alone) / Math.max(1, held - 1);
+  const supervisorMiB = memoryMiB([firstProcessOf(cast.sandboxesDir, measured)]);
+  notes.push(
+    `a session with a sandbox takes ${figure(stackMiB)} MiB of the stack and ${figure(supervisorMiB)} MiB for its supervisor, beside what runs in it (at ${held} sessions)`,
+  );
+  return {
+    figures: {
+      ...(execs.has(100) ? { exec_growth_1_to_100_sessions: growth(execs, 1, 100) } : {}),
+      session_mib: stackMiB + supervisorMiB,
+    },
+    rows,
+    notes,
+    lines: [{ name: 'exec', points: [...execs] }],
+  };
 }
+
+async function coldStart(): Promise<number> {
+  const path = temporaryDirectory('cold');
+  const started = performance.now();
+  const stack = await startStack({
+    data: DataDirectory.at(path),
+    port: 0,
+    dist: join(projectRoot(), 'dist'),
+    log: () => undefined,
+  });
+  const took = performance.now() - started;
+  await stack.stop();
+  rmSync(path, { recursive: true, force: true });
+  return took;
+}
+
+async function timed(rounds: number, work: (round: number) => Promise<void>): Promise<number[]> {
+  const times = await interleaved(rounds, { it: { timed: roundsOf(work) } });
+  return [...(times.it ?? [])];
+}
+
+function roundsOf(work: (round: number) => Promise<void>): () => Promise<void> {
+  let round = -1;
+  return () => work(++round);
+}
+
+async function inParallel(count: number, width: number, work: () => Promise<void>): Promise<void> {
+  let left = count;
+  const worker = async () => {
+    while (left-- > 0) await work();
+  };
+  await Promise.all(Array.from({ length: width }, worker));
+}
+
+const growth = (times: ReadonlyMap<number, number>, from: number, to: number): number =>
+  (times.get(to) ?? Number.NaN) / (times.get(from) ?? Number.NaN);
+
+const row = (title: string, times: readonly number[]): string[] => [
+  title,
+  figure(median(times)),
+  figure(quantile(times, 0.99)),
+  '–',
+];
+
+const pidsOf = ({ actors }: Cast): number[] => actors.flatMap(({ pid }) => pid ?? []);
 
 main().then(
   () => process.exit(0),

@@ -1,16 +1,18 @@
-// npm run bench -- <name> [--json]: runs bench/<name>.bench.ts; without a name lists what there is.
+// npm run bench [-- <name>] [--json]: runs bench/<name>.bench.ts; without a name the comparison with what
+// one would use instead, which writes bench/RESULTS.md.
 import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { ensurePackages, ensureSystem, root } from './setup.mjs';
 
 await ensurePackages();
-const [name, ...args] = process.argv.slice(2);
+const given = process.argv.slice(2);
+const [name, ...args] = given[0]?.startsWith('-') === false ? given : ['exec', ...given];
 const known = readdirSync(join(root, 'bench')).flatMap(
   (file) => /^(.+)\.bench\.ts$/.exec(file)?.[1] ?? [],
 );
-if (!name || !known.includes(name)) {
-  console.error(`usage: npm run bench -- <${known.join('|')}> [--json]`);
+if (!known.includes(name)) {
+  console.error(`usage: npm run bench [-- ${known.join('|')}] [--json]`);
   process.exit(2);
 }
 ensureSystem();

@@ -86,6 +86,8 @@ export interface Cast {
 export interface Settings {
   /** More of the environment of every gateway. */
   readonly gateway?: NodeJS.ProcessEnv;
+  /** More of the environment of the runner. */
+  readonly runner?: NodeJS.ProcessEnv;
   /** How many gateways and how many session services. */
   readonly copies?: number;
 }
@@ -93,7 +95,11 @@ export interface Settings {
 const roles: readonly Role[] = ['gateway', 'session-service', 'consumer', { runner: 'local' }];
 
 /** The whole of vmux as real processes: two gateways, two session services, one of everything else. */
-export async function assemble({ gateway = {}, copies = 2 }: Settings = {}): Promise<Cast> {
+export async function assemble({
+  gateway = {},
+  runner = {},
+  copies = 2,
+}: Settings = {}): Promise<Cast> {
   const dir = temporaryDirectory('chaos');
   const passwordFile = (role: Role) => join(dir, `${userOf(role)}.password`);
   const passwordOf = (role: Role) => `password-of-${userOf(role)}`;
@@ -159,7 +165,11 @@ export async function assemble({ gateway = {}, copies = 2 }: Settings = {}): Pro
       );
     }),
     new Actor('runner', () =>
-      service('runner-local', { ...as({ runner: 'local' }), VMUX_RUNNER_DIR: sandboxesDir }),
+      service('runner-local', {
+        ...as({ runner: 'local' }),
+        VMUX_RUNNER_DIR: sandboxesDir,
+        ...runner,
+      }),
     ),
     ...ports.map(
       (port, index) =>

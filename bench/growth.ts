@@ -1,0 +1,93 @@
+import { randomUUID } from 'node:crypto';
+import type { EventStore, JsonObject } from '@vmux/event-store';
+import { encode, fact, type SessionEvent, sessionStream } from '@vmux/events';
+import { LOCAL_OWNER } from '../apps/gateway/src/local-key';
+import { EXEC_SPEC, LogBuilder } from '../apps/gateway/test/log-builder';
+import { SessionHistory } from '../apps/session-service/src/application/session-history';
+import { Snapshots } from '../apps/session-service/src/application/snapshots';
+import type { Cast } from '../test/support/cast';
+
+const BATCH = 250;
+export const LOG_EXEC = 'e0000000000b1';
+const LINE = Buffer.from('sixty-three bytes of text and the end of its line, over and over');
+
+/**
+ * Makes a session's history as long as asked, as if it had had so many execs. No session service runs
+ * meanwhile: it would want to see them done.
+ */
+export async function lengthen(cast: Cast, session: string, events: number): Promise<void> {
+  await unattended(cast, async (store) => {
+    let revision = await headOf(store, session);
+    while (revision + 1 < events) {
+      const execs = Math.ceil(Math.min(BATCH, events - revision - 1) / 2);
+      const batch = Array.from({ length: execs }, (_, at) => execAt(revision + 1 + at * 2)).flat();
+      ({ revision } = await store.append(sessionStream(session), revision, batch));
+    }
+  });
+}
+
+async function unattended(
+  { actors, openStore }: Cast,
+  work: (store: EventStore) => Promise<void>,
+): Promise<void> {
+  const services = actors.filter(({ name }) => name.startsWith('session-service'));
+  for (const service of services) await service.stop();
+  const store = openStore();
+  await work(store);
+  await store.close();
+  for (const service of services) await service.start();
+}
+
+async function headOf(store: EventStore, session: string): Promise<number> {
+  const options = { direction: 'backwards', limit: 1 } as const;
+  for await (const { revision } of store.read(sessionStream(session), options)) return revision;
+  throw new Error(`no history of ${session}`);
+}
+
+function execAt(revision: number) {
+  const execId = `e${revision.toString(16).padStart(12, '0')}`;
+  const at = Date.now();
+  const sizes = { stdout: 0, stderr: 0, pty: 0 };
+  const outcome = { kind: 'exited', code: 0 } as const;
+  return [
+    stored(fact('ExecIssued', { at, execId, epoch: 1, spec: EXEC_SPEC, follows: null })),
+    stored(fact('ExecExited', { at, execId, epoch: 1, outcome, sizes, usage: null })),
+  ];
+}
+
+function stored(event: SessionEvent) {
+  const { type, data, metadata } = encode(event, { principal: 'system', correlationId: 'bench' });
+  return {
+    ...{ id: randomUUID(), type },
+    data: data as unknown as JsonObject,
+    metadata: metadata as unknown as JsonObject,
+  };
+}
+
+/** A session that has ended and whose log has so many events; returns how many bytes they hold. */
+export async function longLog(cast: Cast, session: string, events: number): Promise<number> {
+  await unattended(cast, async (store) => {
+    const log = new LogBuilder(store, session, LOCAL_OWNER);
+    await log.created();
+    await log.issued(LOG_EXEC);
+    for (let at = 0; at < events; at++) {
+      log.write(LOG_EXEC, 'stdout', LINE);
+      if (at % 500 === 499) await log.flush();
+    }
+    await log.exited(LOG_EXEC);
+    await log.session(fact('SessionStopped', { at: 5, cause: 'request' }));
+  });
+  return events * LINE.length;
+}
+
+/** Folds every event of a history, without any cache; events per second. */
+export async function replayed(cast: Cast, session: string): Promise<number> {
+  const store = cast.openStore();
+  const quiet = { debug() {}, info() {}, warn() {}, error() {} };
+  const history = new SessionHistory(store, new Snapshots(store), quiet, 1);
+  const started = performance.now();
+  const { session: folded } = await history.replay(session);
+  const seconds = (performance.now() - started) / 1000;
+  await store.close();
+  return (folded.revision + 1) / seconds;
+}

@@ -1,0 +1,37 @@
+import { closeSync, fdatasyncSync, openSync, readFileSync, writeSync } from 'node:fs';
+import { cpus, loadavg, release, totalmem } from 'node:os';
+import { join } from 'node:path';
+import { temporaryDirectory } from '@vmux/testing';
+import { figure, median } from './report';
+
+/** What the figures depend on beside the code. */
+export function machineFacts(): string[] {
+  const [cpu] = cpus();
+  return [
+    `${cpus().length} × ${cpu?.model.trim() || 'CPU'}, ${figure(totalmem() / 2 ** 30)} GiB of memory, Linux ${release()}, Node ${process.version}`,
+    `a sync of 4 KiB to the disk takes ${figure(syncMs())} ms; load over the last minute ${figure(loadavg()[0] ?? 0)}`,
+  ];
+}
+
+/** Overwriting, as the event store's log does. */
+function syncMs(): number {
+  const fd = openSync(join(temporaryDirectory('sync'), 'file'), 'w');
+  const page = Buffer.alloc(4096, 1);
+  const times: number[] = [];
+  for (let at = 0; at < 64; at++) writeSync(fd, page, 0, page.length, at * page.length);
+  fdatasyncSync(fd);
+  for (let at = 0; at < 64; at++) {
+    writeSync(fd, page, 0, page.length, at * page.length);
+    const started = performance.now();
+    fdatasyncSync(fd);
+    times.push(performance.now() - started);
+  }
+  closeSync(fd);
+  return median(times);
+}
+
+/** What the processes take together; what they share is counted once. */
+export const memoryMiB = (pids: readonly number[]): number =>
+  pids.reduce((sum, pid) => sum + Number(/^Pss:\s+(\d+)/m.exec(rollup(pid))?.[1] ?? 0), 0) / 1024;
+
+const rollup = (pid: number): string => readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8');
