@@ -41,6 +41,8 @@ export interface HasSandbox {
   lastActivityAt: number;
   sandbox: SandboxView | null;
   pending: PendingView | null;
+  /** By provider: how long sandboxes have run that are no more. */
+  ranMs: Readonly<Record<string, number>>;
   readonly ports: Map<number, PortView>;
 }
 
@@ -65,11 +67,11 @@ export function applySandbox(view: HasSandbox, event: SessionEvent): void {
       view.message = event.data.message;
       return;
     case 'SandboxLost':
-      if (view.sandbox?.epoch === event.data.epoch) lost(view);
+      if (view.sandbox?.epoch === event.data.epoch) lost(view, event.data.at);
       return;
     case 'SandboxReleased':
       if (view.sandbox?.epoch !== event.data.epoch) return;
-      withoutSandbox(view, 'released');
+      withoutSandbox(view, 'released', event.data.at);
       view.operation = null;
       return;
     case 'SuspendRequested':
@@ -134,6 +136,7 @@ export function applySandbox(view: HasSandbox, event: SessionEvent): void {
 function started(view: HasSandbox, data: SessionEventData<'SandboxStarted'>): void {
   const { epoch, instance, runnerId, at } = data;
   if (view.pending?.epoch !== epoch) return;
+  countRun(view, at);
   view.provider = view.pending.provider;
   view.pending = null;
   view.sandbox = { epoch, instance, runnerId, startedAt: at };
@@ -147,15 +150,24 @@ function started(view: HasSandbox, data: SessionEventData<'SandboxStarted'>): vo
 /** A restore into the next sandbox goes on without the one that was lost. */
 const SURVIVES_LOSS = ['rehydrate', 'rollback', 'move'];
 
-function lost(view: HasSandbox): void {
-  withoutSandbox(view, 'lost');
+function lost(view: HasSandbox, at: number): void {
+  withoutSandbox(view, 'lost', at);
   if (view.operation && !SURVIVES_LOSS.includes(view.operation)) view.operation = null;
 }
 
-function withoutSandbox(view: HasSandbox, status: 'lost' | 'released'): void {
+function withoutSandbox(view: HasSandbox, status: 'lost' | 'released', at: number): void {
+  countRun(view, at);
   view.sandbox = null;
   view.ports.clear();
   if (view.status !== 'stopping') view.status = status;
+}
+
+/** Before the session is without its sandbox, or has another. */
+export function countRun(view: HasSandbox, at: number): void {
+  const { sandbox, provider, ranMs } = view;
+  if (!sandbox) return;
+  const ran = Math.max(0, at - sandbox.startedAt);
+  view.ranMs = { ...ranMs, [provider]: (ranMs[provider] ?? 0) + ran };
 }
 
 export function active(view: HasSandbox, at: number): void {

@@ -11,6 +11,7 @@ import { applyExec, type ExecView } from './exec-view';
 import {
   active,
   applySandbox,
+  countRun,
   type PendingView,
   type PortView,
   type SandboxView,
@@ -41,6 +42,7 @@ export interface SessionView {
   lastActivityAt: number;
   sandbox: SandboxView | null;
   pending: PendingView | null;
+  ranMs: Readonly<Record<string, number>>;
   readonly ports: Map<number, PortView>;
   /** By port, as far as it was ever changed. */
   readonly access: Map<number, PortAccessView>;
@@ -95,6 +97,7 @@ export const unborn = (id: string): SessionView => ({
   lastActivityAt: 0,
   sandbox: null,
   pending: null,
+  ranMs: {},
   ports: new Map(),
   access: new Map(),
   execs: new Map(),
@@ -154,6 +157,7 @@ function ended(view: SessionView, status: SessionStatus, at: number, message: st
   view.status = status;
   view.operation = null;
   view.endedAt ??= at;
+  countRun(view, at);
   view.sandbox = null;
   view.pending = null;
   view.ports.clear();

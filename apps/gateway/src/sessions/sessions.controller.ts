@@ -17,6 +17,7 @@ import type { Answer, Asking } from '../application/commander';
 import type { Caller } from '../application/key-ring';
 import { sessionJson, summaryJson, viewOf } from '../application/present';
 import { SessionCommands } from '../application/session-commands';
+import { costJson } from '../application/session-cost';
 import type { SessionIndex } from '../application/session-index';
 import { Tickets } from '../application/tickets';
 import type { Config } from '../config';
@@ -86,7 +87,8 @@ export class SessionsController {
   @Needs('sessions:read')
   @ApiOperation({ summary: 'Show a session, as of its last event' })
   async get(@By() caller: Caller, @Param('sessionId') sessionId: string) {
-    return sessionJson(await this.sessions.session(caller, sessionId));
+    const view = await this.sessions.session(caller, sessionId);
+    return { ...sessionJson(view), cost: costJson(view, Date.now()) };
   }
 
   @Post(':sessionId/stop')
