@@ -45,8 +45,12 @@ export class PreviewProxy {
   async pass(passage: Passage, response: ServerResponse): Promise<void> {
     const { request, name } = passage;
     const call = await this.call(passage, null);
-    const cut = () => call.destroy();
-    response.once('close', cut);
+    const leave = () => call.destroy();
+    const cut = () => {
+      call.destroy();
+      response.destroy();
+    };
+    response.once('close', leave);
     passage.signal.addEventListener('abort', cut, { once: true });
     try {
       // What the app has not read when it answers is not needed any more.
@@ -57,14 +61,17 @@ export class PreviewProxy {
         throw new BadAnswer('it changed to another protocol unasked');
       }
       begin(response, answer.message, name);
+      // A body without a length would end well when its connection breaks.
+      call.once('error', () => response.destroy());
       await finish(answer.message, response);
     } finally {
-      response.off('close', cut);
+      response.off('close', leave);
       passage.signal.removeEventListener('abort', cut);
       call.destroy();
     }
   }
 
+  /** As `pass`: a fault before anything was sent is thrown, and the socket is left as it is. */
   async upgrade(passage: Passage, socket: Duplex, head: Buffer, protocol: string): Promise<void> {
     const call = await this.call(passage, protocol);
     const cut = () => {
@@ -76,22 +83,32 @@ export class PreviewProxy {
     call.end();
     try {
       const answer = await this.head(call);
-      const { message } = answer;
-      const headers = responseHeaders(message.rawHeaders, passage);
-      if (!('socket' in answer)) {
-        socket.write(headOf(message.statusCode ?? 502, headers, ['Connection', 'close']));
-        await pipeline(message, socket);
-        return;
-      }
-      const changed = ['Connection', 'Upgrade', 'Upgrade', protocol];
-      socket.write(headOf(101, headers, changed));
-      if (head.length > 0) answer.socket.write(head);
-      if (answer.head.length > 0) socket.write(answer.head);
-      await Promise.all([pipeline(socket, answer.socket), pipeline(answer.socket, socket)]);
+      call.on('error', cut);
+      await this.exchange(passage, answer, socket, head, protocol).catch(cut);
     } finally {
       passage.signal.removeEventListener('abort', cut);
-      cut();
+      socket.off('close', cut);
+      call.destroy();
     }
+  }
+
+  private async exchange(
+    { name }: Passage,
+    answer: Head,
+    socket: Duplex,
+    head: Buffer,
+    protocol: string,
+  ): Promise<void> {
+    const { message } = answer;
+    const headers = responseHeaders(message.rawHeaders, { name });
+    if (!('socket' in answer)) {
+      socket.write(headOf(message.statusCode ?? 502, headers, ['Connection', 'close']));
+      return pipeline(message, socket);
+    }
+    socket.write(headOf(101, headers, ['Connection', 'Upgrade', 'Upgrade', protocol]));
+    if (head.length > 0) answer.socket.write(head);
+    if (answer.head.length > 0) socket.write(answer.head);
+    await Promise.all([pipeline(socket, answer.socket), pipeline(answer.socket, socket)]);
   }
 
   private async call(passage: Passage, upgrade: string | null) {
