@@ -76,6 +76,30 @@ describe('a bundle', () => {
     },
   );
 
+  it.each(['in a git work tree', 'elsewhere'])(
+    'leaves out what .gitignore and .vmuxignore name, and keeps empty directories, %s',
+    async (where) => {
+      const from = temporaryDirectory('bundle');
+      if (where !== 'elsewhere') execFileSync('git', ['init', '-q', from]);
+      for (const name of ['data/raw', 'data/empty', 'logs', 'src/deep'])
+        mkdirSync(join(from, name), { recursive: true });
+      writeFileSync(join(from, '.gitignore'), '*.log\n!keep.log\n/logs/\n');
+      writeFileSync(join(from, 'src/.gitignore'), 'local\n');
+      writeFileSync(join(from, '.vmuxignore'), '# big\ndata/raw/\n**/*.bin\nsrc/*.md\n');
+      for (const name of [
+        ...['a.log', 'keep.log', 'logs/x', 'data/raw/big', 'data/a.bin', 'data/a.txt'],
+        ...['src/local', 'src/deep/local', 'src/deep/b.bin', 'src/r.md', 'src/deep/r.md'],
+      ])
+        writeFileSync(join(from, name), name);
+      const kept = namesIn(await whole(from)).filter((name) => !name.endsWith('/'));
+      expect(kept).toEqual([
+        ...['.gitignore', '.vmuxignore', 'data/a.txt', 'keep.log', 'src/.gitignore'],
+        'src/deep/r.md',
+      ]);
+      expect(namesIn(await whole(from))).toContain('data/empty/');
+    },
+  );
+
   it('is refused with the names of the largest files when it is too large', async () => {
     const from = temporaryDirectory('bundle');
     writeFileSync(join(from, 'small'), 'x');

@@ -46,6 +46,6 @@ function tooLarge(files: readonly BundledFile[]): Failure {
   const named = largest.map(({ path, bytes }) => `${path} (${Math.ceil(bytes / 1024 / 1024)} MiB)`);
   return new Failure(
     `this directory is too large to send: more than ${maxBytes / 1024 / 1024} MiB packed; the largest files: ${named.join(', ')}`,
-    'let .gitignore leave them out, or run with --no-bundle',
+    'let .vmuxignore leave them out, or run with --no-bundle',
   );
 }

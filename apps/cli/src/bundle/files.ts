@@ -2,6 +2,7 @@ import { spawnSync } from 'node:child_process';
 import { lstatSync, readdirSync, readlinkSync, type Stats } from 'node:fs';
 import { join } from 'node:path';
 import { Failure } from '../failure';
+import { IgnoreRules } from './ignore';
 
 export interface BundledFile {
   /** Relative, with slashes; a directory's ends with one. */
@@ -29,11 +30,15 @@ const isLeftOut = (name: string): boolean =>
   name === '.env' ||
   name.startsWith('.env.');
 
-/** What a bundle of the directory holds: in a git work tree what git does not ignore, else everything. */
+/**
+ * What a bundle of the directory holds: in a git work tree what git does not ignore, else what .gitignore
+ * files do not name; never what .vmuxignore names.
+ */
 export function filesOf(directory: string): Listing {
   const leftOut = new Set<string>();
   const files: BundledFile[] = [];
-  for (const path of listedByGit(directory) ?? walked(directory, '', leftOut)) {
+  const ignored = IgnoreRules.in(directory, '.vmuxignore');
+  for (const path of listedByGit(directory) ?? walked(directory, '', [], leftOut)) {
     const secret = path.split('/').findIndex(isLeftOut);
     if (secret >= 0) {
       leftOut.add(
@@ -44,12 +49,13 @@ export function filesOf(directory: string): Listing {
       );
       continue;
     }
+    if (ignored.leaveOut(path)) continue;
     const file = described(directory, path);
     if (file) files.push(file);
     if (files.length > maxEntries)
       throw new Failure(
         `this directory has more than ${maxEntries} files`,
-        'run vmux in a smaller one, or with --no-bundle',
+        'leave some out with .vmuxignore, run vmux in a smaller one, or with --no-bundle',
       );
   }
   files.sort((a, b) => (a.path < b.path ? -1 : 1));
@@ -58,20 +64,52 @@ export function filesOf(directory: string): Listing {
 
 /** Null outside of a git work tree, or without git. */
 function listedByGit(directory: string): readonly string[] | null {
-  const args = ['ls-files', '-z', '--cached', '--others', '--exclude-standard'];
-  const git = spawnSync('git', ['-C', directory, ...args], { maxBuffer: 64 * 1024 * 1024 });
-  if (git.status !== 0) return null;
-  return [...new Set(git.stdout.toString('utf8').split('\0').filter(Boolean))];
+  const files = askedGit(directory, ['--cached', '--others']);
+  if (!files) return null;
+  // Git knows files alone: directories that are empty are found by what is not tracked.
+  const untracked = askedGit(directory, ['--others', '--directory']) ?? [];
+  const empty = untracked
+    .filter((path) => path.endsWith('/'))
+    .flatMap((path) => [...emptyIn(directory, path)]);
+  return [...new Set([...files, ...empty])];
 }
 
-function* walked(root: string, below: string, leftOut: Set<string>): Generator<string> {
+function askedGit(directory: string, what: readonly string[]): readonly string[] | null {
+  const args = ['-C', directory, 'ls-files', '-z', '--exclude-standard', ...what];
+  const git = spawnSync('git', args, { maxBuffer: 64 * 1024 * 1024 });
+  return git.status === 0 ? git.stdout.toString('utf8').split('\0').filter(Boolean) : null;
+}
+
+function* emptyIn(root: string, path: string): Generator<string> {
+  const entries = readdirSync(join(root, path), { withFileTypes: true });
+  if (entries.length === 0) yield path;
+  for (const entry of entries)
+    if (entry.isDirectory() && !isLeftOut(entry.name))
+      yield* emptyIn(root, `${path}${entry.name}/`);
+}
+
+interface Rules {
+  /** Of the directory that has them. */
+  readonly below: string;
+  readonly rules: IgnoreRules;
+}
+
+function* walked(
+  root: string,
+  below: string,
+  above: readonly Rules[],
+  leftOut: Set<string>,
+): Generator<string> {
+  const all = [...above, { below, rules: IgnoreRules.in(join(root, below), '.gitignore') }];
   for (const entry of readdirSync(join(root, below), { withFileTypes: true })) {
-    const path = `${below}${entry.name}`;
-    if (isLeftOut(entry.name)) leftOut.add(path);
-    else if (entry.isDirectory()) {
-      yield `${path}/`;
-      yield* walked(root, `${path}/`, leftOut);
-    } else yield path;
+    const path = `${below}${entry.name}${entry.isDirectory() ? '/' : ''}`;
+    if (isLeftOut(entry.name)) leftOut.add(`${below}${entry.name}`);
+    else if (all.some(({ below: from, rules }) => rules.leaveOut(path.slice(from.length))))
+      continue;
+    else {
+      yield path;
+      if (entry.isDirectory()) yield* walked(root, path, all, leftOut);
+    }
   }
 }
 
