@@ -15,6 +15,7 @@ import { RateLimit } from './application/rate-limit';
 import { RunnerBoard } from './application/runner-board';
 import { SessionCommands } from './application/session-commands';
 import { SessionReader } from './application/session-reader';
+import { Shares } from './application/shares';
 import { GuardedStore } from './application/store-guard';
 import { Tickets } from './application/tickets';
 import { ViewSnapshots } from './application/view-snapshots';
@@ -86,8 +87,13 @@ function made({ config, logger, metrics, store, bus, keys, keyRing, index }: Out
   );
   const logs = new LogReader(store, sessions);
   const execs = new ExecWaiting(store, sessions, logs);
-  const followers = new Followers(limits.followersPerOwner, config.keepAliveMs, metrics, (keyId) =>
-    keyRing.isRevoked(keyId),
+  const shares = new Shares(sessions);
+  const followers = new Followers(
+    limits.followersPerOwner,
+    config.keepAliveMs,
+    metrics,
+    (keyId) => keyRing.isRevoked(keyId),
+    shares,
   );
   const commander = new Commander(bus, store, keys, commandTimeoutMs);
   const createKeys = new CreateKeys(store, sessions);
@@ -96,6 +102,7 @@ function made({ config, logger, metrics, store, bus, keys, keyRing, index }: Out
   return [
     Reflector,
     { provide: SessionReader, useValue: sessions },
+    { provide: Shares, useValue: shares },
     { provide: Followers, useValue: followers },
     { provide: SessionCommands, useValue: commands },
     { provide: Waking, useValue: new Waking(commands, sessions) },

@@ -16,6 +16,7 @@ import { LogsModule } from './logs/logs.module';
 import { PreviewsModule } from './previews/previews.module';
 import { RunnersModule } from './runners/runners.module';
 import { SessionsModule } from './sessions/sessions.module';
+import { SharesModule } from './shares/shares.module';
 import { TimeModule } from './time/time.module';
 
 @Module({})
@@ -34,6 +35,7 @@ export class GatewayModule {
         AttachModule,
         PreviewsModule,
         HistoryModule,
+        SharesModule,
         BundlesModule,
         ApiKeysModule,
         RunnersModule,

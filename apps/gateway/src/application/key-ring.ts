@@ -13,12 +13,15 @@ import {
   parseToken,
   type Scope,
 } from './api-keys';
+import type { Share } from './shares';
 
 export interface Caller {
   readonly keyId: string;
   readonly owner: string;
   readonly scopes: readonly Scope[];
   readonly liveSessions: number | null;
+  /** Set for whoever comes with a share in the place of a key: nothing but what it says is open. */
+  readonly share?: Share;
 }
 
 export interface NewApiKey {

@@ -3,7 +3,7 @@ import type { Answer } from './commander';
 import { type ExecView } from './exec-view';
 import type { RunnerStanding } from './runner-board';
 import type { SessionSummary } from './session-index';
-import { apply, type SessionView, unborn } from './session-view';
+import { apply, type SessionView, type ShareView, unborn } from './session-view';
 
 /** How things look in answers. Values of variables are never shown, only their names. */
 
@@ -39,11 +39,7 @@ export const sessionJson = (view: SessionView) => ({
       native: checkpoint?.native?.provider ?? null,
     }),
   ),
-  shares: [...view.shares.values()].map((share) => ({
-    ...share,
-    expiresAt: iso(share.expiresAt),
-    revokedAt: isoOrNull(share.revokedAt),
-  })),
+  shares: [...view.shares.values()].map(shareJson),
   forks: view.forks,
   stages: view.stages.map((stage) => ({ ...stage, at: iso(stage.at) })),
   setup: view.setup,
@@ -53,6 +49,13 @@ export const sessionJson = (view: SessionView) => ({
   endedAt: isoOrNull(view.endedAt),
   revision: view.revision,
   position: String(view.position),
+});
+
+/** Never with its token, nor with the hash of it. */
+export const shareJson = ({ id, rights, ports, expiresAt, revokedAt }: ShareView) => ({
+  ...{ id, rights, ports },
+  expiresAt: iso(expiresAt),
+  revokedAt: isoOrNull(revokedAt),
 });
 
 function countsOf({ execs }: SessionView) {

@@ -73,6 +73,7 @@ export interface CheckpointView {
 
 export interface ShareView {
   readonly id: string;
+  readonly tokenHash: string;
   readonly rights: readonly ShareRight[];
   readonly ports: readonly number[];
   readonly expiresAt: number;
@@ -228,11 +229,11 @@ function applyRest(view: SessionView, event: SessionEvent): void {
       return;
     }
     case 'Forked':
-      view.forks = [...view.forks, event.data.child].slice(-MAX_FORKS);
+      forked(view, event.data.forkId, event.data.child);
       return;
     case 'ShareGranted': {
-      const { shareId: id, rights, ports, expiresAt } = event.data;
-      view.shares.set(id, { id, rights, ports, expiresAt, revokedAt: null });
+      const { shareId: id, tokenHash, rights, ports, expiresAt } = event.data;
+      view.shares.set(id, { id, tokenHash, rights, ports, expiresAt, revokedAt: null });
       return;
     }
     case 'ShareRevoked': {

@@ -6,10 +6,12 @@ import {
   SetMetadata,
 } from '@nestjs/common';
 import { Reflector } from '@nestjs/core';
+import type { ShareRight } from '@vmux/events';
 import type { FastifyRequest } from 'fastify';
 import type { Scope } from '../application/api-keys';
 import { KeyRing } from '../application/key-ring';
 import { RateLimit } from '../application/rate-limit';
+import { Shares } from '../application/shares';
 import { Tickets } from '../application/tickets';
 import { METRICS } from '../tokens';
 import { ApiError } from './api-error';
@@ -20,6 +22,7 @@ import { knownOf } from './request-context';
 
 const SCOPES_NEEDED = 'scopes';
 const TICKET_ALLOWED = 'ticket';
+const RIGHTS_TAKEN = 'rights';
 
 /** What a caller must be allowed to do; an endpoint without it is open to everyone. */
 export const Needs = (...scopes: readonly Scope[]) => SetMetadata(SCOPES_NEEDED, scopes);
@@ -27,6 +30,9 @@ export const Needs = (...scopes: readonly Scope[]) => SetMetadata(SCOPES_NEEDED,
 export const Open = () => SetMetadata(SCOPES_NEEDED, []);
 /** Browsers may come with a ticket for the session in the path. */
 export const TakesTicket = () => SetMetadata(TICKET_ALLOWED, true);
+
+/** Open to a share of the session in the path that has one of the rights. */
+export const TakesShare = (...rights: readonly ShareRight[]) => SetMetadata(RIGHTS_TAKEN, rights);
 
 export const FAILED_LOGINS = Symbol('failed logins');
 
@@ -42,8 +48,9 @@ export class AuthGuard implements CanActivate {
     @Inject(RateLimit) rate: RateLimit,
     @Inject(FAILED_LOGINS) failures: RateLimit,
     @Inject(METRICS) metrics: Metrics,
+    @Inject(Shares) shares: Shares,
   ) {
-    this.callers = new Callers(keys, tickets, rate, failures, metrics);
+    this.callers = new Callers(keys, tickets, rate, failures, metrics, shares);
   }
 
   async canActivate(context: ExecutionContext): Promise<boolean> {
@@ -53,12 +60,15 @@ export class AuthGuard implements CanActivate {
     if (needed.length === 0) return true;
     const request = context.switchToHttp().getRequest<FastifyRequest>();
     const takesTicket = this.reflector.getAllAndOverride<boolean>(TICKET_ALLOWED, places) ?? false;
+    const rights =
+      this.reflector.getAllAndOverride<readonly ShareRight[]>(RIGHTS_TAKEN, places) ?? [];
     const caller = await this.callers.known({
       authorization: headerOf(request, 'authorization'),
       ticket: takesTicket ? ticketIn(request) : null,
       ip: request.ip,
+      sharedSession: rights.length > 0 ? sessionIn(request) : null,
     });
-    this.callers.admit(caller, needed);
+    this.callers.admit(caller, needed, rights);
     knownOf(request).caller = caller;
     return true;
   }
@@ -66,7 +76,12 @@ export class AuthGuard implements CanActivate {
 
 function ticketIn(request: FastifyRequest): { text: string; sessionId: string } | null {
   const { ticket } = request.query as Readonly<Record<string, unknown>>;
-  const { sessionId } = request.params as Readonly<Record<string, unknown>>;
-  if (typeof ticket !== 'string' || typeof sessionId !== 'string') return null;
+  const sessionId = sessionIn(request);
+  if (typeof ticket !== 'string' || sessionId === null) return null;
   return { text: ticket, sessionId };
+}
+
+function sessionIn(request: FastifyRequest): string | null {
+  const { sessionId } = request.params as Readonly<Record<string, unknown>>;
+  return typeof sessionId === 'string' ? sessionId : null;
 }

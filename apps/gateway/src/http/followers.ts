@@ -1,4 +1,5 @@
 import type { Caller } from '../application/key-ring';
+import type { Share, Shares } from '../application/shares';
 import { ApiError } from './api-error';
 import type { Metrics } from './metrics';
 
@@ -21,13 +22,15 @@ export class Followers {
     private readonly keepAliveMs: number,
     private readonly metrics: Metrics,
     private readonly isRevoked: (keyId: string) => boolean,
+    private readonly shares: Pick<Shares, 'ended'> | null = null,
   ) {
     this.timer = setInterval(() => this.cutRevoked(), LOOK_EVERY_MS).unref();
   }
 
   enter(caller: Caller): Held {
     let now = 0;
-    for (const { owner } of this.open.values()) if (owner === caller.owner) now += 1;
+    // Whoever has a share must not be able to use up what its owner may open.
+    for (const each of this.open.values()) if (holderOf(each) === holderOf(caller)) now += 1;
     if (now >= this.maxPerOwner)
       throw new ApiError('too_many_followers', `you have ${now} open streams`, null, {
         max: this.maxPerOwner,
@@ -35,7 +38,13 @@ export class Followers {
     const mine = new AbortController();
     this.open.set(mine, caller);
     this.metrics.followers.set(this.open.size);
-    return { signal: mine.signal, keepAliveMs: this.keepAliveMs, leave: () => this.leave(mine) };
+    const left = new AbortController();
+    if (caller.share) this.cutWithShare(mine, caller.share, left.signal);
+    const leave = () => {
+      left.abort();
+      this.leave(mine);
+    };
+    return { signal: mine.signal, keepAliveMs: this.keepAliveMs, leave };
   }
 
   closeAll(): void {
@@ -44,7 +53,17 @@ export class Followers {
   }
 
   private cutRevoked(): void {
-    for (const [each, { keyId }] of this.open) if (this.isRevoked(keyId)) each.abort();
+    for (const [each, { keyId, share }] of this.open)
+      if (!share && this.isRevoked(keyId)) each.abort();
+  }
+
+  /** Also when nobody can say any more whether it holds. */
+  private cutWithShare(mine: AbortController, share: Share, left: AbortSignal): void {
+    const cut = () => {
+      if (!left.aborted) mine.abort();
+    };
+    if (this.shares) this.shares.ended(share, left).then(cut, cut);
+    else cut();
   }
 
   private leave(mine: AbortController): void {
@@ -52,3 +71,5 @@ export class Followers {
     this.metrics.followers.set(this.open.size);
   }
 }
+
+const holderOf = ({ owner, keyId, share }: Caller): string => (share ? keyId : owner);

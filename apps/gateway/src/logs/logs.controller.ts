@@ -5,7 +5,7 @@ import type { Caller } from '../application/key-ring';
 import type { LogTarget } from '../application/log-target';
 import { SessionCommands } from '../application/session-commands';
 import { ApiError } from '../http/api-error';
-import { Needs, TakesTicket } from '../http/auth.guard';
+import { Needs, TakesShare, TakesTicket } from '../http/auth.guard';
 import { By } from '../http/request-context';
 import { wantsEvents } from '../http/sse';
 import { resumePointOf } from './log-sse';
@@ -24,6 +24,7 @@ export class LogsController {
   @Get()
   @Needs('sessions:read')
   @TakesTicket()
+  @TakesShare('logs', 'watch')
   @ApiOperation({
     summary: 'Output as exact bytes, from any offset, while it runs and afterwards',
     description:
@@ -52,15 +53,23 @@ export class LogsController {
     );
   }
 
+  /** Whoever may watch terminals sees what terminals show, and nothing else of the logs. */
+  private mayRead({ share }: Caller, isTerminal: boolean): void {
+    if (!share || share.rights.includes('logs') || isTerminal) return;
+    throw new ApiError('forbidden', 'the share opens terminals: name one, with stream=pty');
+  }
+
   private async targetOf(caller: Caller, sessionId: string, query: LogsQuery): Promise<LogTarget> {
     const { exec: execId, stream } = query;
     if (execId === undefined) {
       if (stream)
         throw new ApiError('invalid_request', 'stream needs exec: whose stream is meant?');
       await this.sessions.session(caller, sessionId);
+      this.mayRead(caller, false);
       return { kind: 'session' };
     }
     const { exec } = await this.sessions.exec(caller, sessionId, execId);
+    this.mayRead(caller, exec.pty && stream === 'pty');
     return stream ? { kind: 'stream', exec, stream } : { kind: 'exec', exec };
   }
 }

@@ -23,7 +23,7 @@ import { Tickets } from '../application/tickets';
 import type { Config } from '../config';
 import { answered } from '../http/answered';
 import { ApiError } from '../http/api-error';
-import { Needs } from '../http/auth.guard';
+import { Needs, TakesShare } from '../http/auth.guard';
 import { millisecondsOf } from '../http/dto';
 import { Asked, By } from '../http/request-context';
 import { ARTIFACTS, CONFIG, SESSION_INDEX } from '../tokens';
@@ -122,6 +122,7 @@ export class SessionsController {
 
   @Post(':sessionId/tickets')
   @Needs('sessions:read')
+  @TakesShare('logs', 'watch', 'type', 'ports')
   @ApiOperation({ summary: 'A ticket for a browser: once, for 30 seconds, for this session' })
   async ticket(@By() caller: Caller, @Param('sessionId') sessionId: string) {
     await this.sessions.session(caller, sessionId);
