@@ -50,6 +50,8 @@ export interface SessionView {
   readonly checkpoints: Map<string, CheckpointView>;
   readonly shares: Map<string, ShareView>;
   forks: readonly string[];
+  /** The children of each request to fork; as many as `forks` has. */
+  readonly forked: Map<string, readonly string[]>;
   stages: readonly { stage: Stage; execId: string | null; at: number }[];
   setup: { manifests: readonly object[]; missingTools: readonly string[] } | null;
 }
@@ -105,6 +107,7 @@ export const unborn = (id: string): SessionView => ({
   checkpoints: new Map(),
   shares: new Map(),
   forks: [],
+  forked: new Map(),
   stages: [],
   setup: null,
 });
@@ -241,5 +244,14 @@ function applyRest(view: SessionView, event: SessionEvent): void {
       if (share) view.shares.set(share.id, { ...share, revokedAt: event.data.at });
       return;
     }
+  }
+}
+
+function forked(view: SessionView, forkId: string, child: string): void {
+  view.forks = [...view.forks, child].slice(-MAX_FORKS);
+  view.forked.set(forkId, [...(view.forked.get(forkId) ?? []), child]);
+  for (const oldest of view.forked.keys()) {
+    if (view.forked.size <= MAX_FORKS) break;
+    view.forked.delete(oldest);
   }
 }
