@@ -109,7 +109,8 @@ export class WorkerPool {
     const start = async () => {
       await this.queued(emulated);
       const limits = {
-        cpus: (milliCpu || 125) / 1000,
+        // A core has two processors.
+        cpus: (2 * (milliCpu || 125)) / 1000,
         memoryMiB: memoryMbMax || memoryMb || DEFAULT_MEMORY_MIB,
         diskMiB: DISK_MIB,
         pids: PIDS,

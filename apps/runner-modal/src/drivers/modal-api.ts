@@ -14,7 +14,7 @@ export interface CreateSandbox {
   readonly name: string;
   readonly image: string;
   readonly command: readonly string[];
-  readonly cpus: number;
+  readonly cores: number;
   readonly memoryMiB: number;
   readonly gpu: string | undefined;
   readonly egress: boolean;
@@ -69,8 +69,8 @@ export class ModalApi {
       const sandbox = await this.client.sandboxes.create(app, image, {
         name: asked.name,
         command: [...asked.command],
-        cpu: asked.cpus,
-        cpuLimit: asked.cpus,
+        cpu: asked.cores,
+        cpuLimit: asked.cores,
         memoryMiB: asked.memoryMiB,
         memoryLimitMiB: asked.memoryMiB,
         ...(asked.gpu ? { gpu: asked.gpu } : {}),

@@ -22,6 +22,7 @@ import { ModalApi, type ModalSettings, TERMINATED } from './modal-api';
 import { messageOf } from './modal-faults';
 import { ModalPipe } from './modal-pipe';
 import { bootCommand, PIPE_COMMAND, UPLOAD_COMMAND } from './supervisor-boot';
+import { imageNamed } from './templates';
 
 export interface ModalDriverSettings extends ModalSettings {
   readonly runnerId: string;
@@ -35,6 +36,9 @@ export interface ModalDriverSettings extends ModalSettings {
 const LONGEST_LIFETIME_MS = 24 * 3600 * 1000;
 /** So long before its end a sandbox is said to end: time for a checkpoint, and for another to take over. */
 const WARNED_MS = 15 * 60 * 1000;
+/** Modal counts physical cores, of two processors each. */
+const CPUS_PER_CORE = 2;
+const LEAST_CORES = 0.125;
 const GREET_MS = 60_000;
 const GREET_PAUSE_MS = 100;
 const UPLOAD_PIECE_BYTES = 512 * 1024;
@@ -85,7 +89,7 @@ export class ModalDriver implements SandboxDriver {
   }
 
   create(spec: SandboxSpec, options: CallOptions = {}): Promise<void> {
-    return this.createFrom(spec, spec.image ?? this.settings.defaultImage, options);
+    return this.createFrom(spec, imageNamed(spec.image ?? this.settings.defaultImage), options);
   }
 
   restore(spec: SandboxSpec, from: NativeCheckpoint, options: CallOptions = {}): Promise<void> {
@@ -108,7 +112,7 @@ export class ModalDriver implements SandboxDriver {
       name,
       image,
       command: bootCommand(id, limits.pids),
-      cpus: limits.cpus,
+      cores: Math.max(LEAST_CORES, limits.cpus / CPUS_PER_CORE),
       memoryMiB: limits.memoryMiB,
       gpu,
       egress,
