@@ -21,7 +21,7 @@ import { gpuOf } from './gpus';
 import { ModalApi, type ModalSettings, TERMINATED } from './modal-api';
 import { messageOf } from './modal-faults';
 import { ModalPipe } from './modal-pipe';
-import { bootCommand, PIPE_COMMAND, UPLOAD_COMMAND } from './supervisor-boot';
+import { bootCommand, PIPE_COMMAND, uploadCommand } from './supervisor-boot';
 import { imageNamed } from './templates';
 
 export interface ModalDriverSettings extends ModalSettings {
@@ -123,7 +123,7 @@ export class ModalDriver implements SandboxDriver {
       // A GPU may be queued for minutes, and the SDK cannot be told to stop waiting.
       const sandboxId = await unlessAborted(creating, signal);
       this.found.set(name, sandboxId);
-      await this.upload(sandboxId, signal);
+      await this.upload(id, sandboxId, signal);
       await this.greet(id, signal);
       this.warnBefore(id, createdAtMs + this.lifetimeMs);
     } catch (error) {
@@ -245,10 +245,14 @@ export class ModalDriver implements SandboxDriver {
   }
 
   /** Nothing in Modal's images is ours: the supervisor goes in as the input of an exec. */
-  private async upload(sandboxId: string, signal: AbortSignal | undefined): Promise<void> {
+  private async upload(
+    id: SandboxId,
+    sandboxId: string,
+    signal: AbortSignal | undefined,
+  ): Promise<void> {
     this.supervisor ??= readFile(this.settings.supervisorFile);
     const content = await this.supervisor;
-    const uploading = await this.api.exec(sandboxId, UPLOAD_COMMAND);
+    const uploading = await this.api.exec(sandboxId, uploadCommand(id));
     const writer = uploading.stdin.getWriter();
     for (let at = 0; at < content.length; at += UPLOAD_PIECE_BYTES) {
       signal?.throwIfAborted();

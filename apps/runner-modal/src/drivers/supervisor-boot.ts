@@ -16,6 +16,7 @@ export function bootCommand({ epoch, instance }: SandboxId, pids: number): reado
   const script = [
     `rm -rf ${OURS}`,
     `mkdir -m 700 ${OURS}`,
+    `: > ${cleared(instance)}`,
     `until [ -x ${SUPERVISOR} ]; do sleep 0.05; done`,
     `ulimit -u ${pids} 2>/dev/null || ulimit -p ${pids} 2>/dev/null`,
     `exec ${SUPERVISOR} run --listen=${SOCKET} --spool=${OURS}/spool --epoch=${epoch} --instance=${instance} --lease-seconds=${LEASE_SECONDS}`,
@@ -23,11 +24,13 @@ export function bootCommand({ epoch, instance }: SandboxId, pids: number): reado
   return ['sh', '-c', script];
 }
 
-/** Takes the program from its input; in place only when it is whole. */
-export const UPLOAD_COMMAND = [
+/** Takes the program from its input, once what a snapshot brought is gone; in place only when it is whole. */
+export const uploadCommand = ({ instance }: SandboxId): readonly string[] => [
   'sh',
   '-c',
-  `until [ -d ${OURS} ]; do sleep 0.05; done; cat > ${SUPERVISOR}.part && chmod 555 ${SUPERVISOR}.part && mv ${SUPERVISOR}.part ${SUPERVISOR}`,
+  `until [ -e ${cleared(instance)} ]; do sleep 0.05; done; cat > ${SUPERVISOR}.part && chmod 555 ${SUPERVISOR}.part && mv ${SUPERVISOR}.part ${SUPERVISOR}`,
 ];
+
+const cleared = (instance: string): string => `${OURS}/cleared-for-${instance}`;
 
 export const PIPE_COMMAND = [SUPERVISOR, 'pipe', `--socket=${SOCKET}`];
