@@ -1,4 +1,4 @@
-import { Body, Controller, Get, HttpCode, Inject, Param, Post, Res } from '@nestjs/common';
+import { Body, Controller, Get, HttpCode, Inject, Param, Post, Query, Res } from '@nestjs/common';
 import { ApiBearerAuth, ApiOperation, ApiTags } from '@nestjs/swagger';
 import {
   type ClientCommandType,
@@ -13,6 +13,7 @@ import type { Caller } from '../application/key-ring';
 import { Ledger } from '../application/ledger';
 import { RunnerBoard } from '../application/runner-board';
 import { SessionCommands } from '../application/session-commands';
+import type { SessionView } from '../application/session-view';
 import { answered } from '../http/answered';
 import { ApiError } from '../http/api-error';
 import { Needs } from '../http/auth.guard';
@@ -20,7 +21,15 @@ import { Asked, By } from '../http/request-context';
 import { checkpointAt } from './checkpoint-at';
 import { ForkTrees } from './fork-trees';
 import { expectOffered } from './offered';
-import { ForkDto, MoveDto, RehydrateDto, RollbackDto, TakeCheckpointDto } from './time.dto';
+import { Settling } from './settling';
+import {
+  ForkDto,
+  MoveDto,
+  RehydrateDto,
+  RollbackDto,
+  SettledQuery,
+  TakeCheckpointDto,
+} from './time.dto';
 
 /** Each is asked for here and done by a runner afterwards: the session and its history show how it went. */
 @ApiTags('time')
@@ -33,6 +42,7 @@ export class TimeController {
     @Inject(Ledger) private readonly ledger: Ledger,
     @Inject(ForkTrees) private readonly trees: ForkTrees,
     @Inject(RunnerBoard) private readonly runners: RunnerBoard,
+    @Inject(Settling) private readonly settling: Settling,
   ) {}
 
   @Post('suspend')
@@ -41,9 +51,10 @@ export class TimeController {
   suspend(
     @Asked() asking: Asking,
     @Param('sessionId') sessionId: string,
+    @Query() { wait }: SettledQuery,
     @Res({ passthrough: true }) reply: FastifyReply,
   ) {
-    return this.ask(reply, asking, sessionId, 'SuspendSession', {});
+    return this.ask(reply, asking, sessionId, 'SuspendSession', {}, wait);
   }
 
   @Post('resume')
@@ -52,9 +63,10 @@ export class TimeController {
   resume(
     @Asked() asking: Asking,
     @Param('sessionId') sessionId: string,
+    @Query() { wait }: SettledQuery,
     @Res({ passthrough: true }) reply: FastifyReply,
   ) {
-    return this.ask(reply, asking, sessionId, 'ResumeSession', {});
+    return this.ask(reply, asking, sessionId, 'ResumeSession', {}, wait);
   }
 
   @Post('checkpoints')
@@ -64,13 +76,16 @@ export class TimeController {
     @Asked() asking: Asking,
     @Param('sessionId') sessionId: string,
     @Body() { name }: TakeCheckpointDto,
+    @Query() { wait }: SettledQuery,
     @Res({ passthrough: true }) reply: FastifyReply,
   ) {
     const checkpointId = deriveCheckpointId(sessionId, keyOf(asking));
     const data = { checkpointId, name: name ?? null };
+    const isTaken = ({ checkpoints }: SessionView) =>
+      checkpoints.get(checkpointId)?.status !== 'requested';
     return {
       checkpointId,
-      ...(await this.ask(reply, asking, sessionId, 'TakeCheckpoint', data)),
+      ...(await this.ask(reply, asking, sessionId, 'TakeCheckpoint', data, wait, isTaken)),
     };
   }
 
@@ -81,10 +96,11 @@ export class TimeController {
     @Asked() asking: Asking,
     @Param('sessionId') sessionId: string,
     @Body() { checkpointId, allowBaseChange = false }: RollbackDto,
+    @Query() { wait }: SettledQuery,
     @Res({ passthrough: true }) reply: FastifyReply,
   ) {
     const data = { checkpointId, allowBaseChange };
-    return this.ask(reply, asking, sessionId, 'RollbackSession', data);
+    return this.ask(reply, asking, sessionId, 'RollbackSession', data, wait);
   }
 
   @Post('rehydrate')
@@ -96,6 +112,7 @@ export class TimeController {
     @Asked() asking: Asking,
     @Param('sessionId') sessionId: string,
     @Body() body: RehydrateDto,
+    @Query() { wait }: SettledQuery,
     @Res({ passthrough: true }) reply: FastifyReply,
   ) {
     const { checkpointId = null, provider = null, allowBaseChange = false, force = false } = body;
@@ -105,7 +122,8 @@ export class TimeController {
     const data = { checkpointId, provider, allowBaseChange, force, replay };
     // Bound to what was asked: what there is to run again changes with the history.
     const answer = await this.sessions.ask(asking, sessionId, 'RehydrateSession', data, body);
-    return { id: sessionId, replayed: replay.length, ...answered(reply, answer) };
+    const settled = await this.settling.wait(reply, answer, wait);
+    return { id: sessionId, replayed: replay.length, ...answered(reply, answer), ...settled };
   }
 
   @Post('move')
@@ -115,12 +133,13 @@ export class TimeController {
     @Asked() asking: Asking,
     @Param('sessionId') sessionId: string,
     @Body() { provider, allowBaseChange = false }: MoveDto,
+    @Query() { wait }: SettledQuery,
     @Res({ passthrough: true }) reply: FastifyReply,
   ) {
     await expectOffered(this.runners, provider);
     const checkpointId = deriveCheckpointId(sessionId, keyOf(asking));
     const data = { provider, checkpointId, allowBaseChange };
-    return this.ask(reply, asking, sessionId, 'MoveSession', data);
+    return this.ask(reply, asking, sessionId, 'MoveSession', data, wait);
   }
 
   @Post('fork')
@@ -130,6 +149,7 @@ export class TimeController {
     @Asked() asking: Asking,
     @Param('sessionId') sessionId: string,
     @Body() body: ForkDto,
+    @Query() { wait }: SettledQuery,
     @Res({ passthrough: true }) reply: FastifyReply,
   ) {
     const { count = 1, provider = null } = body;
@@ -147,7 +167,19 @@ export class TimeController {
     // Bound to what was asked: a checkpoint that is taken meanwhile does not change what `at` means.
     const answer = await this.sessions.ask(asking, sessionId, 'ForkSession', data, body);
     const from = checkpointId ?? newCheckpointId;
-    return { id: sessionId, forkId, checkpointId: from, ...answered(reply, answer) };
+    const isMade = (view: SessionView) =>
+      (view.forked.get(forkId)?.length ?? 0) >= count ||
+      view.checkpoints.get(from)?.status === 'failed';
+    const settled = await this.settling.wait(reply, answer, wait, isMade);
+    const forks = wait === undefined ? {} : { forks: parent.forked.get(forkId) ?? [] };
+    return {
+      id: sessionId,
+      forkId,
+      checkpointId: from,
+      ...answered(reply, answer),
+      ...settled,
+      ...forks,
+    };
   }
 
   @Get('tree')
@@ -163,8 +195,11 @@ export class TimeController {
     sessionId: string,
     type: T,
     data: CommandNamed<T>['data'],
+    wait: string | undefined,
+    isDone?: (view: SessionView) => boolean,
   ) {
     const answer = await this.sessions.ask(asking, sessionId, type, data);
-    return { id: sessionId, ...answered(reply, answer) };
+    const settled = await this.settling.wait(reply, answer, wait, isDone);
+    return { id: sessionId, ...answered(reply, answer), ...settled };
   }
 }

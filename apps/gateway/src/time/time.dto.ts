@@ -1,6 +1,12 @@
 import { ApiProperty, ApiPropertyOptional } from '@nestjs/swagger';
 import { IsBoolean, IsInt, IsOptional, IsString, Length, Matches, Max, Min } from 'class-validator';
+import { OptionalDuration } from '../http/dto';
 import { PROVIDER } from '../sessions/create-session.dto';
+
+export class SettledQuery {
+  @OptionalDuration('Answer when it is done or has failed, or after this long.')
+  wait?: string;
+}
 
 const CHECKPOINT = /^c[0-9a-f]{12}$/;
 

@@ -2,6 +2,7 @@ import { Module } from '@nestjs/common';
 import { SessionCommands } from '../application/session-commands';
 import { SessionReader } from '../application/session-reader';
 import { ForkTrees } from './fork-trees';
+import { Settling } from './settling';
 import { TimeController } from './time.controller';
 
 @Module({
@@ -12,6 +13,11 @@ import { TimeController } from './time.controller';
       inject: [SessionCommands, SessionReader],
       useFactory: (commands: SessionCommands, reader: SessionReader) =>
         new ForkTrees(commands, reader),
+    },
+    {
+      provide: Settling,
+      inject: [SessionReader],
+      useFactory: (reader: SessionReader) => new Settling(reader),
     },
   ],
 })
