@@ -96,7 +96,9 @@ function made({ config, logger, metrics, store, bus, keys, keyRing, index }: Out
     shares,
   );
   const commander = new Commander(bus, store, keys, commandTimeoutMs);
-  const createKeys = new CreateKeys(store, sessions);
+  const createKeys = new CreateKeys(store, sessions, (err) =>
+    logger.warn({ err }, 'the key of a new session is kept for longer than it need be'),
+  );
   const { liveSessions } = limits;
   const commands = new SessionCommands(commander, sessions, index, keys, createKeys, liveSessions);
   return [

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { StreamNotFound } from '@vmux/event-store';
 import { sessionStream } from '@vmux/events';
 import { releaseAll, until } from '@vmux/testing';
 import type { FakeRunner } from '../../../test/support/fake-runner';
@@ -142,6 +143,9 @@ describe('a change that is asked for twice under one key', () => {
       expect([again.status, again.json]).toEqual([202, first.json]);
       expect((await eventsOf(id)).filter((each) => each === type)).toHaveLength(1);
     }
+    expect((await one.api.get(path)).json).toMatchObject({
+      ...{ cancelRequested: true, cancelCause: 'request' },
+    });
     finish();
     await until(async () => (await one.api.get(path)).json.status === 'exited');
     const headers = keyed();
@@ -177,15 +181,33 @@ describe('a refused request', () => {
     expect((await one.api.post(path, { argv: ['fine'] }, headers)).status).toBe(201);
   });
 
+  const lastOf = async (stream: string) => {
+    try {
+      const options = { direction: 'backwards', limit: 1 } as const;
+      for await (const event of stack.store.read(stream, options)) return event;
+    } catch (fault) {
+      if (!(fault instanceof StreamNotFound)) throw fault;
+    }
+    return null;
+  };
+
   it('binds no name either, once it is certain that nothing came of it', async () => {
     let now = Date.now();
     const sessions = new SessionReader(stack.store, () => undefined);
-    const keys = new CreateKeys(stack.store, sessions, () => now);
+    const keys = new CreateKeys(
+      stack.store,
+      sessions,
+      () => undefined,
+      () => now,
+    );
     await keys.bind('some-key', 'me', 'first');
     await keys.bind('some-key', 'me', 'first');
     await expect(keys.bind('some-key', 'me', 'second')).rejects.toMatchObject({
       code: 'key_reused',
     });
+    const kept = () => lastOf('$$create-key-some-key');
+    await until(async () => (await kept()) !== null);
+    expect((await kept())?.data).toEqual({ $maxAge: 2 * 24 * 3600 });
     now += 61_000;
     await keys.bind('some-key', 'me', 'second');
     await expect(keys.bind('some-key', 'me', 'first')).rejects.toMatchObject({

@@ -6,7 +6,13 @@ import fc from 'fast-check';
 import { MemoryRows } from '../src/projections/memory-rows';
 import { project } from '../src/projections/project';
 import { NOTHING } from '../src/projections/row-store';
-import { isLive, NO_USAGE, type SessionRow, summaryOf } from '../src/projections/session-row';
+import {
+  isLive,
+  NO_USAGE,
+  ROW_VERSION,
+  type SessionRow,
+  summaryOf,
+} from '../src/projections/session-row';
 import {
   created,
   exited,
@@ -49,6 +55,11 @@ describe('A row of the session list', () => {
       timings: { requestedAt: null, startedAt: null, stages: {} },
       usage: NO_USAGE,
     });
+  });
+
+  it('counts a rest that failed as activity, as the session itself does', () => {
+    const failed = fact('SuspendFailed', { at: 9, epoch: 1, message: 'busy' });
+    expect(rowAfter(requested(1, 2), started(1, 3), failed).lastActivityAt).toBe(9);
   });
 
   it('follows a session from its sandbox to its end', () => {
@@ -198,7 +209,10 @@ describe('Rows in memory', () => {
   it('begin from zero when another version wrote their file', async () => {
     const file = join(temporaryDirectory(), 'rows');
     await stored(file, 1);
-    writeFileSync(file, readFileSync(file, 'utf8').replace('"version":1', '"version":2'));
+    const text = readFileSync(file, 'utf8');
+    const other = text.replace(`"version":${ROW_VERSION}`, `"version":${ROW_VERSION + 1}`);
+    expect(other).not.toBe(text);
+    writeFileSync(file, other);
     const rows = open(file);
     expect(await rows.head()).toEqual(NOTHING);
     await rows.close();

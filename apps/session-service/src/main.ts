@@ -41,6 +41,7 @@ async function main(): Promise<void> {
   const relay = config.relay
     ? startRelay({ store, connection: bus.connection, settings: config.relay, log })
     : null;
+  if (relay) metrics.relays(() => relay.status);
   readiness.set('start', null);
 
   const stop = async () => {

@@ -1,6 +1,7 @@
 import { fact } from '@vmux/events';
 import {
   type KeyMemory,
+  MOST_REMEMBERED_KEYS,
   NO_KEYS,
   REMEMBERED_KEYS,
   recall,
@@ -148,6 +149,18 @@ describe('Once', () => {
     expect(found(nextDay, 0)).toEqual({ kind: 'new' });
     expect(found(nextDay, SEGMENT_SIZE)).toEqual({ kind: 'same', revision: SEGMENT_SIZE });
     expect(recall(nextDay, key(`k-${SEGMENT_SIZE}`), hex('b'))).toEqual({ kind: 'other' });
+  });
+
+  it('remembers no more than so many keys, however fast they come', () => {
+    const many = Array.from({ length: MOST_REMEMBERED_KEYS + 2 * SEGMENT_SIZE }, (_, each) => each);
+    const memory = many.reduce(
+      (state, each) => remember(state, `k-${each}`, hex('a'), each, 0),
+      NO_KEYS,
+    );
+    expect(memory.full.length * SEGMENT_SIZE).toBe(MOST_REMEMBERED_KEYS);
+    expect(recall(memory, 'k-0', hex('a'))).toEqual({ kind: 'new' });
+    const last = many.length - MOST_REMEMBERED_KEYS;
+    expect(recall(memory, `k-${last}`, hex('a'))).toEqual({ kind: 'same', revision: last });
   });
 
   it('knows a key by its first event, also where a segment of its memory ends', () => {

@@ -4,6 +4,7 @@ import { Refusal, sessionIdOf } from '@vmux/events';
 import type { SessionReader } from './session-reader';
 
 const FORGOTTEN_AFTER_MS = 60_000;
+const KEPT_SECONDS = 2 * 24 * 3600;
 
 const streamOf = (key: string): string => `create-key-${key}`;
 
@@ -16,6 +17,7 @@ export class CreateKeys {
   constructor(
     private readonly store: EventStore,
     private readonly sessions: SessionReader,
+    private readonly onFault: (fault: unknown) => void,
     private readonly now: () => number = Date.now,
   ) {}
 
@@ -30,11 +32,19 @@ export class CreateKeys {
         await this.store.append(streamOf(key), last?.revision ?? 'none', [
           { ...bound, metadata: { version: 1 } },
         ]);
+        if (last === null) this.forgetInTime(key);
         return;
       } catch (fault) {
         if (!(fault instanceof WrongRevision)) throw fault;
       }
     }
+  }
+
+  /** As long as a session remembers its keys, and a day more. Losing this costs a little room. */
+  private forgetInTime(key: string): void {
+    const data = { $maxAge: KEPT_SECONDS };
+    const metadata = { id: randomUUID(), type: '$metadata', data };
+    this.store.append(`$$${streamOf(key)}`, 'any', [metadata]).catch(this.onFault);
   }
 
   /** A request that was refused binds nothing: a while later its name is free to be another. */

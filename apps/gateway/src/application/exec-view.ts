@@ -1,4 +1,12 @@
-import type { ExecSpec, Outcome, SessionEvent, Sizes, UnknownReason, Usage } from '@vmux/events';
+import type {
+  CancelCause,
+  ExecSpec,
+  Outcome,
+  SessionEvent,
+  Sizes,
+  UnknownReason,
+  Usage,
+} from '@vmux/events';
 
 export type ExecStatus = 'queued' | 'dispatched' | 'running' | 'exited' | 'unknown';
 
@@ -20,6 +28,8 @@ export interface ExecView {
   startedAt: number | null;
   endedAt: number | null;
   cancelRequested: boolean;
+  /** Who wanted it to end first; null while nobody does. */
+  cancelCause: CancelCause | null;
   outcome: Outcome | null;
   unknownReason: UnknownReason | null;
   sizes: Sizes | null;
@@ -47,7 +57,7 @@ export function applyExec(view: HasExecs, event: SessionEvent, position: bigint)
       ...{ pty: spec.pty !== null, issuedAt: at, issuedRevision: view.revision },
       ...{ issuedPosition: position, endedPosition: null },
       status: epoch === null ? 'queued' : 'dispatched',
-      ...{ pid: null, startedAt: null, endedAt: null, cancelRequested: false },
+      ...{ pid: null, startedAt: null, endedAt: null, cancelRequested: false, cancelCause: null },
       ...{ outcome: null, unknownReason: null, sizes: null, usage: null },
     });
     return;
@@ -68,6 +78,7 @@ export function applyExec(view: HasExecs, event: SessionEvent, position: bigint)
       return;
     case 'ExecCancelRequested':
       exec.cancelRequested = true;
+      exec.cancelCause ??= event.data.cause;
       return;
     case 'ExecExited': {
       const { outcome, sizes, usage, at } = event.data;

@@ -96,6 +96,7 @@ export const execJson = (sessionId: string, exec: ExecView) => ({
   epoch: exec.epoch,
   pid: exec.pid,
   cancelRequested: exec.cancelRequested,
+  cancelCause: exec.cancelCause,
   exit: exitJson(exec),
   sizes: exec.sizes,
   usage: exec.usage,

@@ -72,6 +72,8 @@ function changedBy(row: SessionRow, event: SessionEvent): SessionRow {
       return row.sandbox ? { ...row, status: 'suspended' } : row;
     case 'SandboxResumed':
       return row.sandbox ? active({ ...row, status: 'running' }, event.data.at) : row;
+    case 'SuspendFailed':
+      return active(row, event.data.at);
     case 'RehydrateRequested':
       return { ...row, waking: true };
     case 'RestoreFailed':

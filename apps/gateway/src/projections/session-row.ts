@@ -7,7 +7,7 @@ import type {
 import type { SessionStatus } from '../application/session-view';
 
 /** Raised whenever the same history projects to other rows: what another version stored is built again. */
-export const ROW_VERSION = 1;
+export const ROW_VERSION = 2;
 
 /** What is kept of every session for lists. Plain data, and bounded. */
 export interface SessionRow {

@@ -1,4 +1,5 @@
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import type { RelayStatus } from '../relay/relay';
 
 export class Metrics {
   readonly registry = new Registry();
@@ -26,6 +27,31 @@ export class Metrics {
 
   constructor() {
     collectDefaultMetrics({ register: this.registry });
+  }
+
+  /** How far the copies in JetStream are. */
+  relays(status: () => readonly RelayStatus[]): void {
+    const perCopy = (name: string, help: string, value: (relay: RelayStatus) => number) =>
+      new Gauge({
+        name: `vmux_session_service_relay_${name}`,
+        help,
+        labelNames: ['stream'],
+        registers: [this.registry],
+        collect() {
+          for (const relay of status()) this.set({ stream: relay.stream }, value(relay));
+        },
+      });
+    perCopy('published', 'Events that this process published.', ({ published }) => published);
+    perCopy('position', 'Of the last event that is known to be in the copy.', ({ position }) =>
+      Number(position ?? -1),
+    );
+    // One that was overtaken leaves the work to another process; one that failed tries again.
+    perCopy('at_work', '1 while this process publishes.', ({ waiting }) =>
+      Number(waiting === null),
+    );
+    perCopy('failed', '1 while this process cannot publish.', ({ waiting }) =>
+      Number(waiting === 'failed'),
+    );
   }
 
   gauge(name: string, help: string, value: () => number): void {

@@ -1,5 +1,6 @@
 /**
- * Which keys were used, for 24 hours and at least for the last 10 000. Kept in segments: remembering
+ * Which keys were used, for 24 hours and at least for the last 10 000, but never more than the last
+ * 200 000: at the rate that a key is allowed, those of more than a quarter of an hour. Kept in segments: remembering
  * copies only the short list of the newest, and forgetting drops the oldest segment as a whole. Plain
  * data, so that it goes into a snapshot as it is.
  */
@@ -20,6 +21,8 @@ interface Segment {
 
 export const SEGMENT_SIZE = 125;
 export const REMEMBERED_KEYS = 10_000;
+/** A session whose keys were all used within 24 hours forgets the oldest beyond these. */
+export const MOST_REMEMBERED_KEYS = 200_000;
 export const REMEMBERED_MS = 24 * 3600 * 1000;
 const DIGEST_LENGTH = 12;
 
@@ -58,7 +61,8 @@ export function remember(
 function withoutForgotten(full: readonly Segment[], now: number): readonly Segment[] {
   const [oldest, ...younger] = full;
   if (!oldest || younger.length * SEGMENT_SIZE < REMEMBERED_KEYS) return full;
-  if (now - oldest.until < REMEMBERED_MS) return full;
+  const fits = full.length * SEGMENT_SIZE <= MOST_REMEMBERED_KEYS;
+  if (fits && now - oldest.until < REMEMBERED_MS) return full;
   return withoutForgotten(younger, now);
 }
 
