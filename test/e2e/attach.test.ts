@@ -167,6 +167,48 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('attaching', ()
     }, 180_000);
   });
 
+  it('is told when the gateway stops, and does not keep it from stopping', async () => {
+    const exec = await terminal();
+    const client = await attached(exec);
+    await client.shows(/\$ /);
+    client.socket.pause();
+    const watcher = await attached(exec, { query: { mode: 'watch' } });
+    const before = pidOf('gateway');
+    process.kill(before, 'SIGTERM');
+    await watcher.ended();
+    expect(watcher.closed?.code).toBe(1001);
+    await until(() => pidOf('gateway') !== before, { timeoutMs: 60_000, everyMs: 100 });
+    const back = await again(exec, { query: { offset: watcher.next ?? 0 } });
+    back.type('exit\n');
+    await back.ended();
+    expect(back.exit).toMatchObject({ exit: { kind: 'exited' } });
+  }, 120_000);
+
+  it('wakes a session that is suspended; watching does not', async () => {
+    const { json } = await api.post('/v1/sessions', { name: 'sleeper' });
+    const statusOf = async () => (await api.get(`/v1/sessions/${json.id}`)).json.status;
+    const shell = await api.post(`/v1/sessions/${json.id}/shell`, {});
+    const path = `/v1/sessions/${json.id}/execs/${shell.json.id}/attach`;
+    const opened = async (options: TerminalOptions = {}) => {
+      const client = await TerminalClient.open(api.url, path, { key: api.key, ...options });
+      open.push(client);
+      return client;
+    };
+    const first = await opened();
+    await first.shows(/[$#] $/m);
+    first.close();
+    await api.post(`/v1/sessions/${json.id}/suspend`);
+    await until(async () => (await statusOf()) === 'suspended', { timeoutMs: 30_000 });
+    const watcher = await opened({ query: { mode: 'watch' } });
+    await watcher.shows(/[$#] $/m);
+    expect(await statusOf()).toBe('suspended');
+    const back = await opened();
+    await until(async () => (await statusOf()) === 'running', { timeoutMs: 30_000 });
+    back.type('echo awake $((1 + 1))\n');
+    await watcher.shows(/^awake 2$/m);
+    await api.call('DELETE', `/v1/sessions/${json.id}?force=1`);
+  }, 120_000);
+
   describe('output', () => {
     it('is whole after any number of dropped connections, with characters cut anywhere', async () => {
       const line = '漢字カナ🎉é-'.repeat(8);

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import {
@@ -5,10 +6,12 @@ import {
   projectRoot,
   type RunningProcess,
   releaseAll,
+  seededRandom,
   startProcess,
   temporaryDirectory,
   until,
 } from '@vmux/testing';
+import { WebSocket } from 'ws';
 import { ApiClient } from '../support/api-client';
 import { PreviewClient } from '../support/preview-client';
 
@@ -78,4 +81,284 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('previews', () 
     expect(await app.get('/a.txt')).toMatchObject({ status: 200, text: 'hello\n' });
     expect(await app.get('/a.txt', { token: null })).toMatchObject({ status: 401 });
   }, 90_000);
+
+  describe('a small node server on 127.0.0.1', () => {
+    beforeAll(async () => {
+      await api.call('PUT', `/v1/sessions/${session}/files?path=/workspace/app.js&parents=1`, {
+        body: Buffer.from(APP),
+      });
+      await issued({ command: 'exec node /workspace/app.js 127.0.0.1 4000' });
+      await listening(4000);
+    }, 60_000);
+
+    it('echoes WebSocket messages', async () => {
+      const { address } = await preview(4000);
+      const socket = new WebSocket(`${address.url.replace('http', 'ws')}/chat`, {
+        headers: address.headers,
+      });
+      const echoed: string[] = [];
+      socket.on('message', (data) => echoed.push(data.toString()));
+      await new Promise<void>((resolve, reject) => {
+        socket.once('open', () => resolve());
+        socket.once('error', reject);
+      });
+      const sent = Array.from({ length: 50 }, (_, n) => `message ${n} 漢字 ${'x'.repeat(n)}`);
+      for (const text of sent) socket.send(text);
+      await until(() => echoed.length === sent.length, { timeoutMs: 20_000 });
+      expect(echoed).toEqual(sent);
+      const closed = new Promise<number>((resolve) => socket.once('close', resolve));
+      socket.terminate();
+      await closed;
+    }, 60_000);
+
+    it('sends events one by one, as they happen', async () => {
+      const client = await preview(4000);
+      const call = client.open('/events', { headers: { accept: 'text/event-stream' } });
+      let text = '';
+      call.on('response', (response) => {
+        response.on('data', (piece: Buffer) => {
+          text += piece;
+        });
+        response.on('error', () => undefined);
+      });
+      call.on('error', () => undefined);
+      call.end();
+      for (let event = 1; event <= 3; event += 1) {
+        // The next one is sent only after somebody has asked for it.
+        await until(() => text.includes(`data: ${event}\n\n`), { timeoutMs: 20_000 });
+        expect(text).not.toContain(`data: ${event + 1}\n\n`);
+        expect(await client.call('/next', { method: 'POST' })).toMatchObject({ status: 200 });
+      }
+      call.destroy();
+    }, 60_000);
+
+    it('takes 20 MiB and gives them back', async () => {
+      const client = await preview(4000);
+      const content = seededRandom(10).bytes(20 * 1024 * 1024);
+      const up = await client.call('/upload', { method: 'PUT', body: content });
+      expect(up).toMatchObject({ status: 200, text: sha256(content) });
+      const down = await client.get('/download');
+      expect(down.headers['content-length']).toBe(String(content.length));
+      expect(sha256(down.bytes)).toBe(sha256(content));
+    }, 120_000);
+
+    it('is reached at another gateway process with the same token, and by one raw connection', async () => {
+      const client = await preview(4000);
+      const before = pidOf('gateway');
+      process.kill(before, 'SIGKILL');
+      const reply = await until(() => client.get('/').catch(() => null), {
+        timeoutMs: 60_000,
+        everyMs: 100,
+      });
+      expect(reply).toMatchObject({ status: 200, text: `localhost:4000 127.0.0.1` });
+      expect(pidOf('gateway')).not.toBe(before);
+
+      const path = `/v1/sessions/${session}/ports/4000/connect`;
+      const connected = (port = 4000, headers = { authorization: `Bearer ${api.key}` }) => {
+        const at = `${api.url.replace('http', 'ws')}${path.replace('4000', String(port))}`;
+        const socket = new WebSocket(at, { headers });
+        socket.on('error', () => undefined);
+        return socket;
+      };
+      const socket = connected();
+      const pieces: Buffer[] = [];
+      const texts: string[] = [];
+      socket.on('message', (data, isBinary) =>
+        isBinary ? pieces.push(data as Buffer) : texts.push(data.toString()),
+      );
+      socket.once('open', () => {
+        socket.send(Buffer.from('GET / HTTP/1.1\r\nHost: raw\r\nConnection: close\r\n\r\n'));
+        socket.send('end');
+      });
+      const code = await new Promise<number>((resolve) => socket.once('close', resolve));
+      expect(Buffer.concat(pieces).toString()).toMatch(/^HTTP\/1\.1 200 OK\r\n[\s\S]*raw /);
+      expect({ texts, code }).toEqual({ texts: ['end'], code: 1000 });
+      const refused = connected(4999);
+      expect(await new Promise<number>((resolve) => refused.once('close', resolve))).toBe(4502);
+      const stranger = connected(4000, { authorization: 'Bearer nothing' });
+      const status = new Promise((resolve) =>
+        stranger.once('unexpected-response', (_request, response) => resolve(response.statusCode)),
+      );
+      expect(await status).toBe(401);
+    }, 90_000);
+  });
+
+  it('waits with the log, becomes the app by itself, and shows the public stages alone', async () => {
+    const html = { accept: 'text/html' };
+    const client = await preview(5000);
+    const published = await api.post(`/v1/sessions/${session}/ports/5000/publish`, {});
+    expect(published).toMatchObject({
+      status: 200,
+      json: { port: 5000, open: false, public: true, wake: false },
+    });
+    for (const token of [client.token, null]) {
+      const page = await client.get('/', { token, headers: html });
+      expect(page).toMatchObject({ status: 503, headers: { 'retry-after': '1' } });
+      expect(page.text).toContain('Waiting for port 5000');
+    }
+    const events = (token: string | null) => {
+      const seen = { text: '', ended: false };
+      const call = client.open('/.vmux/preview/events', { token });
+      call.on('response', (response) => {
+        response.on('data', (piece: Buffer) => {
+          seen.text += piece;
+        });
+        response.on('end', () => {
+          seen.ended = true;
+        });
+      });
+      call.end();
+      return seen;
+    };
+    const own = events(client.token);
+    const strangers = events(null);
+    const secret = 'a line that only its owner sees';
+    await issued({ command: `echo ${secret}; exec python3 -m http.server --bind 127.0.0.1 5000` });
+    await until(() => own.ended && strangers.ended, { timeoutMs: 30_000 });
+    for (const { text } of [own, strangers]) {
+      expect(text).toContain('event: ready');
+      expect(text).toContain('"stages":["provisioned"');
+    }
+    expect(logIn(own.text)).toContain(secret);
+    expect(strangers.text).not.toContain('event: log');
+    expect(await client.get('/', { token: null, headers: html })).toMatchObject({ status: 200 });
+    expect(await api.post(`/v1/sessions/${session}/ports/5000/unpublish`)).toMatchObject({
+      status: 200,
+      json: { public: false },
+    });
+    expect(await client.get('/', { token: null })).toMatchObject({ status: 401 });
+    expect(await client.get('/')).toMatchObject({ status: 200 });
+    await api.post(`/v1/sessions/${session}/ports/5000/revoke-tokens`);
+    expect(await client.get('/')).toMatchObject({ status: 401 });
+    expect(await (await preview(5000)).get('/')).toMatchObject({ status: 200 });
+    const { text } = await api.get(`/v1/sessions/${session}/events`);
+    const changes = text
+      .split('\n')
+      .filter((line) => line.includes('"PortAccessChanged"'))
+      .map((line) => JSON.parse(line).data);
+    expect(changes).toMatchObject([
+      { port: 5000, public: true, generation: 0 },
+      { port: 5000, public: false, generation: 0 },
+      { port: 5000, public: false, generation: 1 },
+    ]);
+  }, 90_000);
+
+  it('has endpoints that refuse what is not a port, and who may not', async () => {
+    const path = `/v1/sessions/${session}/ports`;
+    for (const port of ['0', '65536', 'x', '-1'])
+      expect(await api.post(`${path}/${port}/token`, {})).toMatchObject({ status: 400 });
+    expect(await api.post(`${path}/80/token`, { ttl: '169h' })).toMatchObject({ status: 400 });
+    expect(await api.post(`${path}/80/publish`, { public: 1 })).toMatchObject({ status: 400 });
+    const reader = await api.post('/v1/api-keys', { name: 'reader', scopes: ['sessions:read'] });
+    const mere = api.withKey(reader.json.key);
+    expect(await mere.get(path)).toMatchObject({ status: 200 });
+    expect(await mere.post(`${path}/80/token`, {})).toMatchObject({ status: 403 });
+    expect(await mere.post(`${path}/80/publish`, {})).toMatchObject({ status: 403 });
+  }, 30_000);
+
+  it('wakes a session that is suspended, and says when it has ended', async () => {
+    const reply = await api.post('/v1/sessions', { name: 'sleeper' });
+    const { id } = reply.json;
+    await api.post(`/v1/sessions/${id}/execs`, {
+      command: 'exec python3 -m http.server --bind 127.0.0.1 8000',
+    });
+    const statusOf = async () => (await api.get(`/v1/sessions/${id}`)).json.status;
+    const { token } = (await api.post(`/v1/sessions/${id}/ports/8000/token`, {})).json;
+    const client = new PreviewClient(api.url, id, 8000, token);
+    await until(async () => (await client.get('/')).status === 200, { timeoutMs: 30_000 });
+    await api.post(`/v1/sessions/${id}/suspend`);
+    await until(async () => (await statusOf()) === 'suspended', { timeoutMs: 30_000 });
+    expect(await client.get('/', { token: null })).toMatchObject({ status: 401 });
+    expect(await statusOf()).toBe('suspended');
+    expect(await client.get('/')).toMatchObject({ status: 200 });
+    expect(await statusOf()).toBe('running');
+    await api.post(`/v1/sessions/${id}/stop?grace=0s`);
+    await until(async () => (await statusOf()) === 'stopped', { timeoutMs: 30_000 });
+    const page = await client.get('/', { headers: { accept: 'text/html' } });
+    expect(page).toMatchObject({ status: 410 });
+    expect(page.text).toContain('The session has ended');
+  }, 120_000);
+
+  const pidOf = (name: string) => {
+    const found = readdirSync('/proc').find((pid) => {
+      if (!/^\d+$/.test(pid)) return false;
+      const { cmdline, environ } = commandOf(pid);
+      return cmdline.includes(`/apps/${name}/src/main.js`) && environ.includes(dataDir);
+    });
+    if (!found) throw new Error(`${name} does not run`);
+    return Number(found);
+  };
 });
+
+const sha256 = (bytes: Buffer) => createHash('sha256').update(bytes).digest('hex');
+
+/** The log as the waiting page puts it together. */
+const logIn = (events: string): string =>
+  [...events.matchAll(/event: log\ndata: (.*)\n/g)]
+    .map(([, data = '{}']) => Buffer.from(JSON.parse(data).b64, 'base64').toString())
+    .join('');
+
+function commandOf(pid: string): { cmdline: string; environ: string } {
+  try {
+    const read = (name: string) => readFileSync(`/proc/${pid}/${name}`, 'utf8');
+    return { cmdline: read('cmdline'), environ: read('environ') };
+  } catch {
+    // Gone since it was listed.
+    return { cmdline: '', environ: '' };
+  }
+}
+
+/** Needs nothing but node. */
+const APP = `
+const { createHash } = require('node:crypto');
+const { createServer } = require('node:http');
+const [, , host, port] = process.argv;
+let content = Buffer.alloc(0);
+let count = 0;
+const listeners = new Set();
+const server = createServer((request, response) => {
+  if (request.url === '/upload') {
+    const pieces = [];
+    request.on('data', (piece) => pieces.push(piece));
+    request.on('end', () => {
+      content = Buffer.concat(pieces);
+      response.end(createHash('sha256').update(content).digest('hex'));
+    });
+  } else if (request.url === '/download') {
+    response.writeHead(200, { 'content-length': content.length }).end(content);
+  } else if (request.url === '/events') {
+    response.writeHead(200, { 'content-type': 'text/event-stream' });
+    const send = () => response.write('data: ' + ++count + '\\n\\n');
+    listeners.add(send);
+    request.on('close', () => listeners.delete(send));
+    send();
+  } else if (request.url === '/next') {
+    for (const send of listeners) send();
+    response.end();
+  } else response.end(request.headers.host + ' ' + request.socket.remoteAddress);
+});
+server.on('upgrade', (request, socket) => {
+  const key = request.headers['sec-websocket-key'] + '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
+  const accept = createHash('sha1').update(key).digest('base64');
+  socket.write('HTTP/1.1 101 Switching Protocols\\r\\nUpgrade: websocket\\r\\nConnection: Upgrade\\r\\n' +
+    'Sec-WebSocket-Accept: ' + accept + '\\r\\n\\r\\n');
+  let held = Buffer.alloc(0);
+  socket.on('data', (piece) => {
+    held = Buffer.concat([held, piece]);
+    for (;;) {
+      if (held.length < 6) return;
+      let length = held[1] & 127;
+      let at = 2;
+      if (length === 126) { length = held.readUInt16BE(2); at = 4; }
+      if (held.length < at + 4 + length) return;
+      const mask = held.subarray(at, at + 4);
+      const text = held.subarray(at + 4, at + 4 + length).map((byte, index) => byte ^ mask[index & 3]);
+      held = held.subarray(at + 4 + length);
+      const head = length < 126 ? [129, length] : [129, 126, length >> 8, length & 255];
+      socket.write(Buffer.concat([Buffer.from(head), text]));
+    }
+  });
+  socket.on('error', () => undefined);
+});
+server.listen(Number(port), host);
+`;

@@ -29,7 +29,7 @@ export const MAX_JSON_BYTES = 32 * 1024;
 /** What may be under way in one direction of one stream before the reader has taken it. */
 export const WINDOW_BYTES = 256 * 1024;
 /** Streams that are open at once on one connection. */
-export const MAX_STREAMS = 256;
+export const MAX_STREAMS = 1024;
 
 export interface Frame {
   readonly type: number;

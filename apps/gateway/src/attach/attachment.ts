@@ -1,5 +1,5 @@
 import type { RawData, WebSocket } from 'ws';
-import type { ExecView } from '../application/exec-view';
+import { type ExecView, execHasEnded } from '../application/exec-view';
 import type { LogItem } from '../application/log-cursor';
 import type { LogEnd, LogReader } from '../application/log-reader';
 import { exitJson } from '../application/present';
@@ -98,7 +98,9 @@ export class Attachment {
     const { sessionId, exec, mode, writer } = this.request;
     const { protocol, status } = { protocol: frames.PROTOCOL, status: exec.status };
     this.send(frames.hello({ protocol, sessionId, execId: exec.id, mode, writer, status }));
-    if (mode === 'type' && this.size) this.attend(this.size);
+    if (mode === 'watch' || execHasEnded(exec)) return;
+    if (this.size) this.attend(this.size);
+    else void this.input.arrive();
   }
 
   private async show(): Promise<void> {

@@ -54,6 +54,15 @@ export class TerminalInput {
     return null;
   }
 
+  /** Somebody is here: a session that rests is woken, before anything is typed. */
+  async arrive(): Promise<void> {
+    try {
+      await this.persistently(async () => undefined);
+    } catch (fault) {
+      if (!this.port.signal.aborted) this.port.refused(fault);
+    }
+  }
+
   /** Only the last of several sizes matters. */
   resize(size: Size): void {
     this.size = size;
