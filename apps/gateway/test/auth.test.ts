@@ -44,6 +44,7 @@ const paths = (id: string): readonly [string, string, unknown?][] => [
   ['GET', `/v1/sessions/${id}/execs/e000000000000/wait`],
   ['POST', `/v1/sessions/${id}/execs/e000000000000/cancel`],
   ['POST', `/v1/sessions/${id}/execs/e000000000000/signal`, { signal: 'SIGINT' }],
+  ['GET', `/v1/sessions/${id}/stats`],
   ['GET', `/v1/sessions/${id}/logs`],
   ['GET', `/v1/sessions/${id}/events`],
   ['PUT', `/v1/bundles/${'0'.repeat(64)}`, new Uint8Array([1])],

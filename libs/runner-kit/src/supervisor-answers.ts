@@ -113,6 +113,7 @@ const figureNames = {
   13: 'supervisorRssBytes',
   14: 'readBytes',
   15: 'writtenBytes',
+  16: 'memoryCacheBytes',
 } as const;
 export type FigureName = (typeof figureNames)[keyof typeof figureNames];
 /** A figure that cannot be had is missing. */

@@ -34,7 +34,7 @@ async function supervised() {
   return client;
 }
 
-async function tunnelled({ allKnown = true } = {}) {
+async function tunnelled({ allKnown = true, deadlines = {} } = {}) {
   const client = await supervised();
   const reported: unknown[] = [];
   const worker = {
@@ -48,7 +48,7 @@ async function tunnelled({ allKnown = true } = {}) {
   const server = await startTunnelServer({
     host: '127.0.0.1',
     port: 0,
-    serve: dataPlane({ allKnown, find }, () => undefined),
+    serve: dataPlane({ allKnown, find }, () => undefined, deadlines),
     onFault: () => undefined,
   });
   releaseLater(() => server.close());
@@ -92,6 +92,32 @@ describe('the data plane of a runner', () => {
       await expect(
         open({ ...stat, sandbox: { ...sandbox, ...other } }).result,
       ).rejects.toMatchObject({ code: 'stale_sandbox' });
+  });
+
+  it('tells what the sandbox uses, which counts as no activity', async () => {
+    const { open, reported } = await tunnelled();
+    expect(await open({ op: 'figures', sandbox }).result).toMatchObject({
+      uptimeUs: expect.any(Number),
+      runningExecs: 0,
+    });
+    expect(reported).toEqual([]);
+  });
+
+  it('does not wait for ever for a sandbox that stands still', async () => {
+    const { client, open } = await tunnelled({ deadlines: { stat: 50 } });
+    const never = new Promise<never>(() => undefined);
+    const standsStill = jest
+      .spyOn(client.files, 'stat')
+      .mockImplementation((_, call) =>
+        Promise.race([
+          never,
+          new Promise<never>((_resolve, reject) =>
+            call?.signal?.addEventListener('abort', () => reject(call.signal?.reason)),
+          ),
+        ]),
+      );
+    await expect(open({ ...stat, sandbox }).result).rejects.toMatchObject({ code: 'unavailable' });
+    standsStill.mockRestore();
   });
 
   it('asks for patience while it may not have found every sandbox', async () => {

@@ -37,6 +37,8 @@ export type TunnelRequest =
     }
   /** Data both ways: a connection to a port on the sandbox's own loopback. */
   | { readonly op: 'dial'; readonly sandbox: SandboxRef; readonly port: number }
+  /** Result: what the sandbox uses now, by the names of the supervisor's figures. */
+  | { readonly op: 'figures'; readonly sandbox: SandboxRef }
   /** Result: a `TunnelFile`. */
   | ({ readonly op: 'stat'; readonly followLink: boolean } & OfFile)
   /** Data: one `TunnelFile` per line, as JSON. */
@@ -95,6 +97,8 @@ function requestOf(fields: Fields): TunnelRequest {
       const cols = whole(fields, 'cols', 1, 65_535);
       return { op, sandbox, execId, cols, rows: whole(fields, 'rows', 1, 65_535) };
     }
+    case 'figures':
+      return { op, sandbox };
     case 'dial':
       return { op, sandbox, port: whole(fields, 'port', 1, 65_535) };
     case 'stat':

@@ -11,7 +11,8 @@
 
 enum figure {
   F_CPU_US = 1, F_MEMORY, F_MEMORY_LIMIT, F_MEMORY_PEAK, F_OOM_KILLS, F_PIDS, F_PIDS_LIMIT, F_DISK_USED,
-  F_DISK_TOTAL, F_SPOOL_FREE, F_UPTIME_US, F_RUNNING, F_OWN_RSS, F_COUNT,
+  F_DISK_TOTAL, F_SPOOL_FREE, F_UPTIME_US, F_RUNNING, F_OWN_RSS,
+  F_MEMORY_CACHE = 16, /* 14 and 15 are an exec's: USAGE */ F_COUNT,
 };
 
 struct figures {
@@ -77,6 +78,7 @@ static bool cgroup_field(struct figures *f, enum figure key, const char *control
 }
 
 static void from_cgroup(struct figures *f) {
+  if (!cgroup_field(f, F_MEMORY_CACHE, "", "memory.stat", "inactive_file")) cgroup_field(f, F_MEMORY_CACHE, "memory", "memory.stat", "total_inactive_file");
   if (!cgroup_field(f, F_CPU_US, "", "cpu.stat", "usage_usec")) cgroup_number(f, F_CPU_US, "cpuacct", "cpuacct.usage", 1000);
   if (!cgroup_number(f, F_MEMORY, "", "memory.current", 1)) cgroup_number(f, F_MEMORY, "memory", "memory.usage_in_bytes", 1);
   if (!cgroup_number(f, F_MEMORY_LIMIT, "", "memory.max", 1)) cgroup_number(f, F_MEMORY_LIMIT, "memory", "memory.limit_in_bytes", 1);

@@ -9,10 +9,11 @@ import { LOGGER } from '../tokens';
 import { FilesController } from './files.controller';
 import { InputController } from './input.controller';
 import { SandboxStreams } from './sandbox-streams';
+import { StatsController } from './stats.controller';
 import { Transfers } from './transfers';
 
 @Module({
-  controllers: [InputController, FilesController],
+  controllers: [InputController, FilesController, StatsController],
   providers: [
     {
       provide: SandboxStreams,

@@ -11,6 +11,7 @@ import type { Config } from '../config';
 import type { PreviewServer } from '../previews/preview-server';
 import { ApiError } from './api-error';
 import { isOurs, refuse, secure } from './hooks';
+import { expectBodyWithin } from './slow-requests';
 import { refuseUpgrade, type Upgrades } from './upgrades';
 
 const REQUEST_TIMEOUT_MS = 300_000;
@@ -28,12 +29,15 @@ export function httpAdapter({ limits }: Config, previews: PreviewsFirst): Fastif
         {
           maxHeaderSize: limits.headerBytes,
           headersTimeout: HEADERS_TIMEOUT_MS,
-          requestTimeout: REQUEST_TIMEOUT_MS,
+          requestTimeout: 0,
           keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
           insecureHTTPParser: false,
         },
         (request, response) => {
-          if (!previews.takes(request, response)) handle(request, response);
+          if (previews.takes(request, response)) return;
+          if (!TAKES_BYTES.test(request.url ?? ''))
+            expectBodyWithin(REQUEST_TIMEOUT_MS, request, response);
+          handle(request, response);
         },
       ),
     routerOptions: { maxParamLength: 128 },

@@ -26,12 +26,24 @@ export interface DataPlaneSandboxes {
 
 const CONNECT_WITHIN_MS = 10_000;
 const ACTIVITY_EVERY_MS = 2_000;
+const ANSWERED_WITHIN_MS: Readonly<Partial<Record<TunnelRequest['op'], number>>> = {
+  resize: 15_000,
+  figures: 15_000,
+  stat: 15_000,
+  mkdir: 15_000,
+  // A tree may be large.
+  remove: 300_000,
+};
 
 /**
  * Interactive bytes of the sandboxes that this runner has: each stream is bound to one of them, and to
  * its epoch and instance, when it is opened; it ends with the pipe to that sandbox.
  */
-export function dataPlane(sandboxes: DataPlaneSandboxes, log: Log): Serve {
+export function dataPlane(
+  sandboxes: DataPlaneSandboxes,
+  log: Log,
+  deadlines = ANSWERED_WITHIN_MS,
+): Serve {
   const activity = new Activity(log);
   return async (value, stream) => {
     const request = parseRequest(value);
@@ -39,7 +51,9 @@ export function dataPlane(sandboxes: DataPlaneSandboxes, log: Log): Serve {
     try {
       const client = await within(CONNECT_WITHIN_MS, worker.client(), stream.signal);
       activity.seen(worker, request.op);
-      return await serve(request, client, stream);
+      return await soon(deadlines[request.op], stream, (signal) =>
+        serve(request, client, stream, signal),
+      );
     } catch (fault) {
       // Whoever gave the stream up is not told why it ended.
       if (stream.signal.aborted) throw new TunnelRefused('interrupted', 'the stream was given up');
@@ -62,13 +76,16 @@ async function serve(
   request: TunnelRequest,
   client: SupervisorClient,
   stream: TunnelStream,
+  signal: AbortSignal,
 ): Promise<unknown> {
   switch (request.op) {
     case 'stdin':
       return serveInput(request, client, stream);
     case 'resize':
-      await client.resize(request.execId, request.cols, request.rows, { signal: stream.signal });
+      await client.resize(request.execId, request.cols, request.rows, { signal });
       return null;
+    case 'figures':
+      return client.figures({ signal });
     case 'dial': {
       const port = await client.dial(request.port, { signal: stream.signal });
       const outward = async () => {
@@ -83,7 +100,24 @@ async function serve(
       return null;
     }
     default:
-      return serveFile(request, client, stream);
+      return serveFile(request, client, stream, signal);
+  }
+}
+
+/** What takes no bytes is answered soon, or not at all: a sandbox that stands still does not say so. */
+async function soon<T>(
+  ms: number | undefined,
+  stream: TunnelStream,
+  work: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  if (ms === undefined) return work(stream.signal);
+  const late = AbortSignal.timeout(ms);
+  try {
+    return await work(AbortSignal.any([stream.signal, late]));
+  } catch (fault) {
+    if (late.aborted && !stream.signal.aborted)
+      throw new TunnelRefused('unavailable', 'the sandbox does not answer');
+    throw fault;
   }
 }
 
@@ -135,6 +169,7 @@ class Activity {
   constructor(private readonly log: Log) {}
 
   seen(worker: Worker, op: TunnelRequest['op']): void {
+    if (op === 'figures') return;
     const at = Date.now();
     if (at - (this.told.get(worker) ?? 0) < ACTIVITY_EVERY_MS) return;
     this.told.set(worker, at);

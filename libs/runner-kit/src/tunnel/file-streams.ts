@@ -12,10 +12,11 @@ export async function serveFile(
   request: FileRequest,
   { files }: SupervisorClient,
   stream: TunnelStream,
+  signal: AbortSignal,
 ): Promise<unknown> {
   const { path } = request;
   const call: FileCall = {
-    signal: stream.signal,
+    signal,
     ...(request.user === null ? {} : { user: request.user }),
   };
   switch (request.op) {

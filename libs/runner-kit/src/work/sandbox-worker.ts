@@ -12,6 +12,7 @@ import type { ExecState } from '../supervisor-answers';
 import { SupervisorClient } from '../supervisor-client';
 import { followCpu } from './cpu-follower';
 import { followExec, OutcomeLost } from './exec-follower';
+import { followMemory } from './memory-follower';
 import { MemoryKills } from './memory-kills';
 import { OutputPump } from './output-pump';
 import { pause } from './pause';
@@ -164,6 +165,11 @@ export class SandboxWorker {
       await Promise.race([
         this.watchExecs(client),
         followPorts(client, signal, (body) => this.reportPort(body)),
+        followMemory(
+          () => client.figures({ signal }),
+          signal,
+          (body) => this.report(body),
+        ),
         followCpu(
           () => client.figures({ signal }),
           signal,

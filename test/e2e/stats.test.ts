@@ -1,0 +1,114 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import {
+  describeUnless,
+  projectRoot,
+  type RunningProcess,
+  releaseAll,
+  startProcess,
+  temporaryDirectory,
+  until,
+} from '@vmux/testing';
+import { ApiClient } from '../support/api-client';
+
+const isRoot = process.getuid?.() === 0;
+const MIB = 1024 * 1024;
+
+describeUnless(isRoot, 'namespace sandboxes need root on Linux')('what a session uses', () => {
+  const dataDir = temporaryDirectory('stats');
+  let stack: RunningProcess<string>;
+  let api: ApiClient;
+  let session: string;
+
+  beforeAll(async () => {
+    stack = await startProcess({
+      command: process.execPath,
+      args: [join(projectRoot(), 'dist/apps/cli/src/stack/main.js')],
+      env: { ...process.env, VMUX_DATA_DIR: dataDir, VMUX_PORT: '0' },
+      ready: (line) => /^vmux serves at (\S+)/.exec(line)?.[1],
+      readyTimeoutMs: 60_000,
+    });
+    api = new ApiClient(stack.ready, readFileSync(join(dataDir, 'api-key'), 'utf8').trim());
+    const resources = { memoryMiB: 128 };
+    const { status, json } = await api.post('/v1/sessions', { name: 'stats', resources });
+    expect(status).toBe(201);
+    session = json.id;
+  }, 90_000);
+  afterAll(async () => {
+    await api.post(`/v1/sessions/${session}/stop`);
+    await until(() => readdirSync(join(dataDir, 'runner/ns/s')).length === 0, {
+      timeoutMs: 30_000,
+    });
+    await releaseAll();
+  }, 90_000);
+
+  const run = async (command: string) =>
+    (await api.post(`/v1/sessions/${session}/execs?wait=60s`, { command })).json;
+  const happened = async (type: string) => {
+    const { text } = await api.get(`/v1/sessions/${session}/events`);
+    const events = text.split('\n').filter((line) => line !== '');
+    return events.map((line) => JSON.parse(line)).filter((event) => event.type === type);
+  };
+  const holding = (mib: number, then: string) =>
+    `exec perl -e '$m = "x" x (${mib} << 20); ${then}'`;
+
+  it('is told by each exec once it has ended', async () => {
+    const { id } = await run(holding(40, '1 while (times)[0] < 0.1'));
+    const exits = await happened('ExecExited');
+    const { usage } = exits.find(
+      (one: { data: { execId: string } }) => one.data.execId === id,
+    ).data;
+    expect(usage).toEqual({
+      cpuMs: expect.any(Number),
+      peakMemoryBytes: expect.any(Number),
+      readBytes: expect.any(Number),
+      writtenBytes: expect.any(Number),
+    });
+    expect(usage.cpuMs).toBeGreaterThanOrEqual(100);
+    expect(usage.peakMemoryBytes).toBeGreaterThan(40 * MIB);
+  });
+
+  it('is told by the sandbox while it runs', async () => {
+    const before = (await happened('ActivityObserved')).length;
+    const { status, json } = await api.get(`/v1/sessions/${session}/stats`);
+    expect(status).toBe(200);
+    expect(json).toMatchObject({
+      sessionId: session,
+      epoch: 1,
+      memory: { limitBytes: 128 * MIB, kills: 0 },
+      processes: { limit: 1024 },
+    });
+    expect(json.memory.peakBytes).toBeGreaterThan(40 * MIB);
+    expect(json.cpu.usedMs).toBeGreaterThanOrEqual(100);
+    expect(json.disk.totalBytes).toBeGreaterThan(json.disk.usedBytes);
+    expect(await happened('ActivityObserved')).toHaveLength(before);
+    const unknown = await api.get('/v1/sessions/nothing-0000/stats');
+    expect(unknown.status).toBe(404);
+  });
+
+  it('is warned of before all of the memory is taken', async () => {
+    const exec = await api.post(`/v1/sessions/${session}/execs`, {
+      command: `exec python3 -c 'import time; held = b"x" * (112 << 20); time.sleep(1000)'`,
+    });
+    const [warning] = await until(
+      async () => {
+        const seen = await happened('LimitExceeded');
+        return seen.length > 0 ? seen : undefined;
+      },
+      { timeoutMs: 30_000 },
+    );
+    expect(warning.data).toMatchObject({ limit: 'memory', level: 'warning', max: 128 * MIB });
+    await api.post(`/v1/sessions/${session}/execs/${exec.json.id}/cancel`, { graceMs: 0 });
+  }, 60_000);
+
+  it('is not asked of a session that rests, which goes on resting', async () => {
+    expect((await api.post(`/v1/sessions/${session}/suspend`)).status).toBeLessThan(300);
+    await until(
+      async () => (await api.get(`/v1/sessions/${session}`)).json.status === 'suspended',
+      { timeoutMs: 30_000 },
+    );
+    const { status, json } = await api.get(`/v1/sessions/${session}/stats`);
+    expect([status, json.code]).toEqual([409, 'not_running']);
+    expect((await api.get(`/v1/sessions/${session}`)).json.status).toBe('suspended');
+  }, 60_000);
+});
