@@ -1,8 +1,10 @@
+import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { describeUnless, releaseAll, until } from '@vmux/testing';
+import { describeUnless, projectRoot, releaseAll, until } from '@vmux/testing';
 import { type TimeSession, TimeStack } from '../support/time-stack';
 
+const CLI = join(projectRoot(), 'dist/apps/cli/src/main.js');
 const isRoot = process.getuid?.() === 0;
 const PATIENCE = { timeoutMs: 90_000, everyMs: 50 };
 const DIGEST =
@@ -43,6 +45,9 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')(
       const session = await onCloudflare();
       expect(await session.run('echo hello; id -u')).toBe('hello\n0\n');
       expect(containers()).toHaveLength(1);
+      const { cost } = await session.info();
+      expect(cost).toMatchObject({ estimated: true, byProvider: [{ provider: 'cloudflare' }] });
+      expect(cost.leastUsd).toBeGreaterThan(0);
       await session.stop();
       expect(containers()).toHaveLength(0);
       const [exec] = (await session.events()).filter(({ type }) => type === 'ExecIssued');
@@ -102,13 +107,23 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')(
       await session.stop();
     }, 240_000);
 
-    it('is labelled as emulated wherever its provider is listed', async () => {
+    it('is labelled as emulated wherever it shows', async () => {
+      const session = await onCloudflare();
+      expect(await session.info()).toMatchObject({ provider: 'cloudflare', emulated: true });
+      const cli = (command: string) =>
+        execFileSync(process.execPath, [CLI, command], {
+          env: { ...process.env, ...stack.env },
+          encoding: 'utf8',
+        });
+      expect(cli('ps')).toMatch(new RegExp(`${session.id}.*cloudflare \\(emulated\\)`));
+      expect(cli('status')).toContain('cloudflare (emulated): available');
+      await session.stop();
       const { json } = await stack.api.get('/v1/runners');
       const listed = json.runners.flatMap(({ providers }: { providers: object[] }) => providers);
       expect(listed).toContainEqual(
         expect.objectContaining({ provider: 'cloudflare', available: true, emulated: true }),
       );
       expect(listed).toContainEqual(expect.objectContaining({ provider: 'ns', emulated: false }));
-    });
+    }, 120_000);
   },
 );

@@ -3,11 +3,13 @@ import type { CommandHelp } from './help-entry';
 /** Commands about the server, keys and this machine. */
 export const serverHelp: Readonly<Record<string, CommandHelp>> = {
   up: {
-    usage: 'vmux up [--json]',
+    usage: 'vmux up [--with NAME] [--json]',
     summary: 'start the stack in the background, unless it runs',
     details: `
   The event store, NATS, the session service, the gateway and the local runner, on loopback. Data lies in
-  VMUX_DATA_DIR, else ~/.local/share/vmux. VMUX_PORT sets the port, 7878 without it.`,
+  VMUX_DATA_DIR, else ~/.local/share/vmux. VMUX_PORT sets the port, 7878 without it.
+
+      --with NAME         add a provider that is emulated on this machine: cloudflare-local`,
   },
   down: {
     usage: 'vmux down',

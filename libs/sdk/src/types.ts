@@ -17,6 +17,8 @@ export interface SessionSummary {
   readonly name: string;
   readonly status: SessionStatus;
   readonly provider: string;
+  /** Whether the provider is only acted out, on a machine of one's own. */
+  readonly emulated: boolean;
   readonly labels: Readonly<Record<string, string>>;
   readonly createdAt: string;
   readonly updatedAt: string;

@@ -164,12 +164,13 @@ interface Runner {
     readonly provider: string;
     readonly available: boolean;
     readonly reason: string | null;
+    readonly emulated: boolean;
   }[];
 }
 
 const providersOf = ({ runnerId, alive, providers }: Runner): Finding[] =>
-  providers.map(({ provider, available, reason }) => ({
-    what: `provider ${visible(provider)}`,
+  providers.map(({ provider, available, reason, emulated }) => ({
+    what: `provider ${visible(provider)}${emulated ? ' (emulated)' : ''}`,
     state: available && alive ? 'good' : 'limited',
     detail: !alive
       ? `runner ${runnerId} is not heard of`

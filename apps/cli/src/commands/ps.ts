@@ -37,7 +37,7 @@ export async function ps(args: readonly string[]): Promise<number> {
 const rowOf = (session: SessionSummary): string[] => [
   session.id,
   session.status,
-  session.provider,
+  session.emulated ? `${session.provider} (emulated)` : session.provider,
   String(session.runningExecs),
   String(session.execs.issued),
   ageOf(session.createdAt),

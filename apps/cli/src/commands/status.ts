@@ -15,6 +15,7 @@ interface Runners {
       readonly provider: string;
       readonly available: boolean;
       readonly reason: string | null;
+      readonly emulated: boolean;
     }[];
   }[];
 }
@@ -43,10 +44,10 @@ export async function status(args: readonly string[]): Promise<number> {
     await print(`process ${stack.pid}, data in ${data}, log in ${join(data, 'stack.log')}`);
   for (const { runnerId, alive, providers } of runners) {
     await print(`runner ${visible(runnerId)}: ${alive ? 'alive' : 'not heard of'}`);
-    for (const { provider, available, reason } of providers)
-      await print(
-        `  ${visible(provider)}: ${available ? 'available' : visible(reason ?? 'not available')}`,
-      );
+    for (const { provider, available, reason, emulated } of providers) {
+      const how = available ? 'available' : visible(reason ?? 'not available');
+      await print(`  ${visible(provider)}${emulated ? ' (emulated)' : ''}: ${how}`);
+    }
   }
   return 0;
 }

@@ -34,6 +34,14 @@ export class RunnerBoard {
     this.heard.set(heartbeat.runnerId, { heartbeat, heardAt: this.now() });
   }
 
+  /** Whether whoever offers the provider now only acts as if it were it. */
+  isEmulated(provider: string): boolean {
+    return this.list().some(
+      ({ alive, heartbeat }) =>
+        alive && heartbeat.providers.some((each) => each.provider === provider && each.emulated),
+    );
+  }
+
   list(): readonly RunnerStanding[] {
     const now = this.now();
     for (const [id, { heardAt }] of this.heard)

@@ -16,6 +16,7 @@ import type { FastifyReply } from 'fastify';
 import type { Answer, Asking } from '../application/commander';
 import type { Caller } from '../application/key-ring';
 import { sessionJson, summaryJson, viewOf } from '../application/present';
+import { RunnerBoard } from '../application/runner-board';
 import { SessionCommands } from '../application/session-commands';
 import { costJson } from '../application/session-cost';
 import type { SessionIndex } from '../application/session-index';
@@ -43,6 +44,7 @@ export class SessionsController {
     @Inject(ARTIFACTS) private readonly artifacts: ArtifactStore,
     @Inject(Tickets) private readonly tickets: Tickets,
     @Inject(CONFIG) private readonly config: Config,
+    @Inject(RunnerBoard) private readonly runners: RunnerBoard,
   ) {}
 
   @Post()
@@ -80,7 +82,11 @@ export class SessionsController {
       ...(cursor ? { cursor } : {}),
       ...(after ? { after: BigInt(after) } : {}),
     });
-    return { sessions: page.sessions.map(summaryJson), cursor: page.cursor };
+    const sessions = page.sessions.map((summary) => ({
+      ...summaryJson(summary),
+      emulated: this.runners.isEmulated(summary.provider),
+    }));
+    return { sessions, cursor: page.cursor };
   }
 
   @Get(':sessionId')
@@ -88,7 +94,8 @@ export class SessionsController {
   @ApiOperation({ summary: 'Show a session, as of its last event' })
   async get(@By() caller: Caller, @Param('sessionId') sessionId: string) {
     const view = await this.sessions.session(caller, sessionId);
-    return { ...sessionJson(view), cost: costJson(view, Date.now()) };
+    const emulated = this.runners.isEmulated(view.provider);
+    return { ...sessionJson(view), emulated, cost: costJson(view, Date.now()) };
   }
 
   @Post(':sessionId/stop')
@@ -126,7 +133,7 @@ export class SessionsController {
   @ApiOperation({ summary: 'A ticket for a browser: once, for 30 seconds, for this session' })
   async ticket(@By() caller: Caller, @Param('sessionId') sessionId: string) {
     await this.sessions.session(caller, sessionId);
-    const { ticket, expiresAt } = this.tickets.issue(caller, sessionId);
+    const { ticket, expiresAt } = await this.tickets.issue(caller, sessionId);
     return { ticket, expiresAt: new Date(expiresAt).toISOString() };
   }
 
