@@ -1,9 +1,9 @@
 import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
-import { request } from 'node:http';
 import { join } from 'node:path';
 import { describeUnless, projectRoot, releaseAll, temporaryDirectory, until } from '@vmux/testing';
 import { Newcomer } from '../support/front-door';
+import { visited } from '../support/preview';
 
 const isRoot = process.getuid?.() === 0;
 const hasPython = spawnSync('python3', ['--version']).status === 0;
@@ -27,7 +27,7 @@ describeUnless(isRoot && hasPython && hasGit, 'needs git, python3, and root on L
       const running = user.start({ cwd: clone }, ...command.split(' '));
       const [, url = ''] = await until(
         () => /port 8000: (http:\S+)/.exec(running.said.stderr) ?? undefined,
-        { timeoutMs: 170_000, everyMs: 200 },
+        { timeoutMs: 280_000, everyMs: 200 },
       );
       expect(running.said.stderr).toContain('installing npm packages by the lock file');
       expect(running.said.stderr).toMatch(/vmux set-up: build: [\d.]+ s/);
@@ -41,36 +41,6 @@ describeUnless(isRoot && hasPython && hasGit, 'needs git, python3, and root on L
       expect(stamp).toMatch(/^[0-9a-f]{64} production$/);
       running.child.kill('SIGINT');
       expect((await running.ended).code).not.toBeNull();
-    }, 180_000);
+    }, 300_000);
   },
 );
-
-/** As a browser: with the cookie that the first answer gives. `*.localhost` is not resolved everywhere. */
-async function visited(url: URL): Promise<{ status: number; text: string }> {
-  const first = await asked(url, {});
-  const cookie = first.cookie?.split(';', 1)[0] ?? '';
-  if (first.status !== 303) return first;
-  return asked(new URL(first.location ?? '', url), { cookie });
-}
-
-function asked(url: URL, headers: Record<string, string>) {
-  return new Promise<{ status: number; text: string; cookie?: string; location?: string }>(
-    (resolve, reject) => {
-      const place = { host: '127.0.0.1', port: url.port, path: `${url.pathname}${url.search}` };
-      request({ ...place, headers: { ...headers, host: url.host } }, (answer) => {
-        let text = '';
-        answer.setEncoding('utf8').on('data', (piece: string) => {
-          text += piece;
-        });
-        answer.on('end', () =>
-          resolve({
-            ...{ status: answer.statusCode ?? 0, text },
-            ...{ cookie: answer.headers['set-cookie']?.[0], location: answer.headers.location },
-          }),
-        );
-      })
-        .on('error', reject)
-        .end();
-    },
-  );
-}

@@ -100,10 +100,11 @@ export const commandHelp: Readonly<Record<string, CommandHelp>> = {
       --json              a JSON array`,
   },
   inspect: {
-    usage: 'vmux inspect [--json] SESSION',
-    summary: 'everything known of a session, as JSON',
+    usage: 'vmux inspect [--json] [--tree] SESSION',
+    summary: 'everything known of a session, as JSON; or the tree of its forks',
     details: `
-      --json              on one line`,
+      --json              on one line
+      --tree              the session that it was forked from, and all that were forked since`,
   },
   history: {
     usage: 'vmux history [options] SESSION',

@@ -3,20 +3,11 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Sandbox, type Vmux } from '@vmux/sdk';
 import { Failure } from './failure';
+import { type Offer, offersOf } from './offers';
 import { dataPathOf } from './stack/data-directory';
 import { runningStack } from './stack/stack-record';
 import { visible } from './terminal/escape';
 import { say } from './terminal/output';
-
-interface Offer {
-  readonly provider: string;
-  readonly available: boolean;
-  readonly reason: string | null;
-}
-
-interface Runners {
-  readonly runners: readonly { readonly alive: boolean; readonly providers: readonly Offer[] }[];
-}
 
 interface Choice {
   readonly provider: string;
@@ -52,7 +43,7 @@ async function tried(vmux: Vmux): Promise<string> {
         { provider: 'docker', because: 'the Docker engine answers' },
         { provider: 'ns', because: 'not root, and no Docker engine answers' },
       ];
-  const offers = await offersOf(vmux);
+  const offers = await firstOffers(vmux);
   const failures: string[] = [];
   for (const { provider, because } of order) {
     const offer = offers.find((each) => each.provider === provider);
@@ -74,11 +65,10 @@ async function tried(vmux: Vmux): Promise<string> {
 }
 
 /** A runner that has just been started has not been heard of yet. */
-async function offersOf(vmux: Vmux): Promise<readonly Offer[]> {
+async function firstOffers(vmux: Vmux): Promise<readonly Offer[]> {
   const deadline = Date.now() + heardWithinMs;
   for (;;) {
-    const { runners } = await vmux.call<Runners>('GET', '/v1/runners');
-    const offers = runners.filter(({ alive }) => alive).flatMap(({ providers }) => providers);
+    const offers = await offersOf(vmux);
     if (offers.length > 0 || Date.now() > deadline) return offers;
     await sleep(50);
   }

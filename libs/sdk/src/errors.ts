@@ -1,10 +1,12 @@
+import type { ErrorCode, KnownErrorCode } from './error-codes';
+
 /** What the API refused or could not do, with a stable code to branch on. */
 export class VmuxError extends Error {
   override readonly name: string = 'VmuxError';
 
   constructor(
     /** Stable, such as `session_not_found`; the message may change, the code does not. */
-    readonly code: string,
+    readonly code: ErrorCode,
     message: string,
     /** What to do about it; null when nothing better is known. */
     readonly hint: string | null = null,
@@ -17,6 +19,14 @@ export class VmuxError extends Error {
     options?: ErrorOptions,
   ) {
     super(message, options);
+  }
+
+  /** Whether a fault is one of these: `if (VmuxError.is(fault, 'file_not_found')) …` */
+  static is<C extends KnownErrorCode>(
+    fault: unknown,
+    ...codes: readonly C[]
+  ): fault is VmuxError & { readonly code: C } {
+    return fault instanceof VmuxError && (codes as readonly string[]).includes(fault.code);
   }
 }
 

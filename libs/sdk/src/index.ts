@@ -5,6 +5,7 @@ export {
   type RunOptions,
   type StartOptions,
 } from './commands';
+export type { ErrorCode, KnownErrorCode } from './error-codes';
 export { ConnectionFailed, VmuxError } from './errors';
 export { type FileOptions, Files, type ReadOptions, type WriteOptions } from './files';
 export type { HistoryOptions } from './history';

@@ -30,7 +30,7 @@ export type ByteSource = AsyncIterable<Uint8Array>;
 
 export interface Request extends ChangeOptions {
   readonly query?: Query;
-  /** JSON, bytes, or bytes as they come; the last cannot be sent again by themselves. */
+  /** JSON, bytes, bytes as they come, or what makes them: the last can be sent again by itself. */
   readonly body?: unknown;
   readonly headers?: Readonly<Record<string, string>>;
 }
@@ -81,9 +81,16 @@ export class Vmux {
   }
 
   /** Uploads a gzipped tar for `Sandbox.create({ bundle })`; resolves with its digest. */
-  async uploadBundle(bytes: Uint8Array, { signal }: CallOptions = {}): Promise<string> {
+  async uploadBundle(
+    bytes: Uint8Array,
+    {
+      signal,
+      onProgress,
+    }: CallOptions & { readonly onProgress?: (sentBytes: number) => void } = {},
+  ): Promise<string> {
     const digest = createHash('sha256').update(bytes).digest('hex');
-    await this.call('PUT', `/v1/bundles/${digest}`, { body: bytes, signal });
+    const body = onProgress ? () => inPieces(bytes, onProgress) : bytes;
+    await this.call('PUT', `/v1/bundles/${digest}`, { body, signal });
     return digest;
   }
 
@@ -193,7 +200,8 @@ export class Vmux {
     const url = new URL(`${this.url}${path}`);
     for (const [name, value] of Object.entries(query))
       if (value !== undefined) url.searchParams.set(name, String(value));
-    const stream = isByteSource(body) ? ReadableStream.from(body) : null;
+    const source: unknown = typeof body === 'function' ? body() : body;
+    const stream = isByteSource(source) ? ReadableStream.from(source) : null;
     const bytes = body instanceof Uint8Array ? (body as Uint8Array<ArrayBuffer>) : null;
     const type = stream || bytes ? 'application/octet-stream' : 'application/json';
     try {
@@ -218,3 +226,16 @@ export class Vmux {
 
 const isByteSource = (body: unknown): body is ByteSource =>
   typeof body === 'object' && body !== null && Symbol.asyncIterator in body;
+
+const pieceBytes = 64 * 1024;
+
+async function* inPieces(
+  bytes: Uint8Array,
+  onProgress: (sentBytes: number) => void,
+): AsyncGenerator<Uint8Array> {
+  for (let at = 0; at < bytes.length; at += pieceBytes) {
+    onProgress(at);
+    yield bytes.subarray(at, at + pieceBytes);
+  }
+  onProgress(bytes.length);
+}

@@ -11,12 +11,14 @@ export interface FollowOptions {
   readonly streams: boolean;
   /** Whether our own stdin is its input, to the end. */
   readonly input?: boolean;
+  /** Told before anything is written. */
+  readonly onOutput?: () => void;
 }
 
 /** Null when we left and the command goes on. */
 export async function follow(
   command: Command,
-  { onInterrupt, streams, input = false }: FollowOptions,
+  { onInterrupt, streams, input = false, onOutput = () => undefined }: FollowOptions,
 ): Promise<CommandResult | null> {
   const leave = new AbortController();
   const interrupted = onInterrupt === 'detach' ? () => leave.abort() : forwarding(command, leave);
@@ -36,8 +38,8 @@ export async function follow(
       ...(streams
         ? {
             maxOutputBytes: 0,
-            onStdout: (bytes) => write(process.stdout, bytes),
-            onStderr: (bytes) => write(process.stderr, bytes),
+            onStdout: shown(process.stdout, onOutput),
+            onStderr: shown(process.stderr, onOutput),
           }
         : {}),
     });
@@ -50,6 +52,13 @@ export async function follow(
     process.off('SIGTERM', interrupted);
   }
 }
+
+const shown =
+  (stream: NodeJS.WriteStream, onOutput: () => void) =>
+  (bytes: Buffer): Promise<void> => {
+    onOutput();
+    return write(stream, bytes);
+  };
 
 /** The signal itself first; then an end that cannot be ignored; then we leave. */
 function forwarding(command: Command, leave: AbortController): (signal: NodeJS.Signals) => void {

@@ -3,14 +3,17 @@ import { parsed } from '../arguments';
 import { forwardInBackground } from '../background-forwards';
 import { type Bundle, bundleOf } from '../bundle/bundle';
 import { exitCodes, Failure, UsageError } from '../failure';
+import { checkProvider } from '../offers';
 import { chosenProvider } from '../provider-choice';
 import { findServer, rememberLast } from '../server';
 import { jsonText, visible } from '../terminal/escape';
 import { print, say, whisper } from '../terminal/output';
+import { StatusLine } from '../terminal/status-line';
 import { needTerminal, ownSize } from './attached';
 import { onTerminal } from './exec';
 import { exitCodeOf, follow, isInteractive } from './follow';
 import { type RunPlan, runOptions, runPlan } from './run-plan';
+import { showStarting } from './starting';
 import { bringUp } from './up';
 
 /** A new session and a command in it. */
@@ -28,6 +31,7 @@ export async function run(args: readonly string[]): Promise<number> {
   if (given.has('dry-run')) return showPlan(plan, bundle, isJson);
   const { vmux, isEmbedded } = await findServer(bringUp);
   const asked = plan.create.provider;
+  if (asked !== undefined) await checkProvider(vmux, asked);
   const provider = asked ?? (isEmbedded ? await chosenProvider(vmux) : undefined);
   const create = { ...plan.create, provider, vmux };
   const sandbox = await created(create, bundle);
@@ -52,7 +56,11 @@ export async function run(args: readonly string[]): Promise<number> {
   if (!isJson) await sayPreviews(previews);
   if (isTerminal) return ended(await onTerminal(started, sandbox.id), sandbox, removes);
   const onInterrupt = isInteractive() && !removes ? 'detach' : 'forward';
-  const result = await follow(started, { onInterrupt, streams: !isJson, input: takesInput });
+  const begun = showStarting(sandbox, started.id);
+  const result = await follow(started, {
+    ...{ onInterrupt, streams: !isJson, input: takesInput, onOutput: begun },
+  });
+  begun();
   if (!result) {
     if (onInterrupt === 'forward') return ended(exitCodes.interrupted, sandbox, removes);
     await say(
@@ -117,7 +125,11 @@ async function created(
     if (!(fault instanceof VmuxError && fault.code === 'bundle_not_found')) throw fault;
   }
   await whisper(`sending ${describe(bundle)}`);
-  await options.vmux.uploadBundle(bundle.bytes);
+  const line = new StatusLine();
+  const total = bundle.bytes.length;
+  const onProgress = (sent: number) => line.show(`sending … ${Math.floor((100 * sent) / total)} %`);
+  await options.vmux.uploadBundle(bundle.bytes, process.stderr.isTTY ? { onProgress } : {});
+  line.clear();
   return Sandbox.create(withBundle);
 }
 
