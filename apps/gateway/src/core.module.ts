@@ -25,6 +25,7 @@ import { Followers } from './http/followers';
 import type { Metrics } from './http/metrics';
 import { LogStreams } from './logs/log-streams';
 import type { RunningIndex } from './projections/start-index';
+import { RedisLink } from './shared/redis-link';
 import { Waking } from './time/waking';
 import {
   ARTIFACTS,
@@ -101,6 +102,11 @@ function made({ config, logger, metrics, store, bus, keys, keyRing, index }: Out
   );
   const { liveSessions } = limits;
   const commands = new SessionCommands(commander, sessions, index, keys, createKeys, liveSessions);
+  const requests = new RateLimit(limits.requestsPerSecond, limits.requestBurst);
+  const failures = new RateLimit(FAILED_LOGINS_PER_SECOND, FAILED_LOGIN_BURST);
+  const link = linkTo(config.redisUrl, logger);
+  link?.share('requests', requests);
+  link?.share('failures', failures);
   return [
     Reflector,
     { provide: SessionReader, useValue: sessions },
@@ -112,11 +118,18 @@ function made({ config, logger, metrics, store, bus, keys, keyRing, index }: Out
     { provide: ExecWaiting, useValue: execs },
     { provide: Ledger, useValue: new Ledger(execs) },
     { provide: HistoryReader, useValue: new HistoryReader(store, sessions) },
-    { provide: Tickets, useValue: new Tickets() },
-    { provide: RateLimit, useValue: new RateLimit(limits.requestsPerSecond, limits.requestBurst) },
-    {
-      provide: FAILED_LOGINS,
-      useValue: new RateLimit(FAILED_LOGINS_PER_SECOND, FAILED_LOGIN_BURST),
-    },
+    { provide: Tickets, useValue: new Tickets(Date.now, link) },
+    { provide: RateLimit, useValue: requests },
+    { provide: FAILED_LOGINS, useValue: failures },
+    ...(link ? [{ provide: RedisLink, useValue: link }] : []),
   ];
+}
+
+/** Without Redis this gateway is taken for the only one. */
+function linkTo(url: string | null, logger: Logger): RedisLink | null {
+  if (url === null) return null;
+  return new RedisLink({
+    url,
+    onFault: (err) => logger.warn({ err }, 'tickets and rates are not shared at the moment'),
+  });
 }

@@ -45,21 +45,22 @@ describe('settings', () => {
 describe('a ticket', () => {
   const caller = { keyId: 'k', owner: 'o', scopes: ['sessions:read'], liveSessions: null } as const;
 
-  it('lives for 30 seconds', () => {
+  it('lives for 30 seconds', async () => {
     let now = 0;
     const tickets = new Tickets(() => now);
-    const [early, late] = [tickets.issue(caller, 'a-0000'), tickets.issue(caller, 'a-0000')];
+    const early = await tickets.issue(caller, 'a-0000');
+    const late = await tickets.issue(caller, 'a-0000');
     now = 29_999;
-    expect(tickets.redeem(early.ticket, 'a-0000')).toEqual(caller);
+    expect(await tickets.redeem(early.ticket, 'a-0000')).toEqual(caller);
     now = 30_000;
-    expect(tickets.redeem(late.ticket, 'a-0000')).toBeNull();
+    expect(await tickets.redeem(late.ticket, 'a-0000')).toBeNull();
   });
 
-  it('is used up by trying it on another session', () => {
+  it('is used up by trying it on another session', async () => {
     const tickets = new Tickets();
-    const { ticket } = tickets.issue(caller, 'a-0000');
-    expect(tickets.redeem(ticket, 'b-0000')).toBeNull();
-    expect(tickets.redeem(ticket, 'a-0000')).toBeNull();
+    const { ticket } = await tickets.issue(caller, 'a-0000');
+    expect(await tickets.redeem(ticket, 'b-0000')).toBeNull();
+    expect(await tickets.redeem(ticket, 'a-0000')).toBeNull();
   });
 });
 

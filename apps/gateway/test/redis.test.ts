@@ -9,7 +9,9 @@ import {
   startService,
   startStack,
 } from '../../../test/support/stack';
+import { RateLimit } from '../src/application/rate-limit';
 import { redisUrlFrom } from '../src/projections/redis-url';
+import { RedisLink } from '../src/shared/redis-link';
 
 let stack: Stack;
 let redis: Redis;
@@ -44,6 +46,36 @@ describe('gateways that share their lists in Redis', () => {
     }
   });
 
+  it('take each other’s tickets, once', async () => {
+    const [one, two] = gateways as [Gateway, Gateway];
+    const { json } = await one.api.post('/v1/sessions', { name: 'ticketed' });
+    const { json: issued } = await one.api.post(`/v1/sessions/${json.id}/tickets`, {});
+    const path = `/v1/sessions/${json.id}/logs?ticket=${issued.ticket}`;
+    expect((await two.api.withKey(null).get(path)).status).toBe(200);
+    for (const { api } of gateways) expect((await api.withKey(null).get(path)).status).toBe(401);
+  });
+
+  it('count together what one caller asks of each', async () => {
+    const here = new RateLimit(1, 1_000_000);
+    const there = new RateLimit(1, 1_000);
+    const links = [here, there].map((limit) => {
+      const link = new RedisLink({ url: redis.url, onFault: () => undefined, tellEveryMs: 20 });
+      link.share('test', limit);
+      return link;
+    });
+    try {
+      // By itself the other one would let far more through than is asked of it in that time.
+      const refused = () => {
+        for (let at = 0; at < 100; at += 1) here.take('busy');
+        return there.take('busy') !== null;
+      };
+      await until(refused, { timeoutMs: 5_000, everyMs: 20 });
+      expect(there.take('idle')).toBeNull();
+    } finally {
+      for (const link of links) link.onModuleDestroy();
+    }
+  });
+
   it('lose nothing but lists while Redis is away', async () => {
     await redis.kill();
     for (const gateway of gateways) {
@@ -64,7 +96,9 @@ describe('gateways that share their lists in Redis', () => {
         const { status, json } = await list(gateway, made?.json.position);
         return status === 200 && json.sessions;
       });
-      expect(shown.map(({ name }: { name: string }) => name)).toEqual(['meanwhile', 'shared']);
+      expect(shown.map(({ name }: { name: string }) => name)).toEqual([
+        ...['meanwhile', 'ticketed', 'shared'],
+      ]);
     }
   });
 });
