@@ -381,6 +381,32 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('attaching', ()
     }, 60_000);
   });
 
+  it('is open to a share to watch or to type, until it is revoked', async () => {
+    const exec = await terminal();
+    const shared = async (rights: readonly string[]) =>
+      (await api.post(`/v1/sessions/${session}/shares`, { rights })).json;
+    const [watch, type, logs] = [
+      await shared(['watch']),
+      await shared(['type']),
+      await shared(['logs']),
+    ];
+    const watcher = await attached(exec, { key: watch.token });
+    const typist = await attached(exec, { key: type.token, query: { cols: 90, rows: 25 } });
+    await expect(attached(exec, { key: logs.token })).rejects.toMatchObject({ status: 403 });
+    typist.type('echo shared $((1 + 1))\n');
+    await watcher.shows(/^shared 2$/m);
+    expect([watcher.hello.mode, typist.hello.mode]).toEqual(['watch', 'type']);
+    watcher.type('x');
+    await until(() => watcher.errors.length > 0, { timeoutMs: 10_000 });
+    expect(watcher.errors[0]).toMatchObject({ code: 'forbidden', fatal: false });
+    await api.call('DELETE', `/v1/sessions/${session}/shares/${type.id}`);
+    await typist.ended();
+    expect(typist.closed?.code).toBe(1008);
+    expect(watcher.closed).toBeNull();
+    await expect(attached(exec, { key: type.token })).rejects.toMatchObject({ status: 401 });
+    await api.post(`/v1/sessions/${session}/execs/${exec}/cancel?grace=0s`);
+  }, 60_000);
+
   it('finds the shell of a session, or starts one: a login shell with a terminal and UTF-8', async () => {
     const path = `/v1/sessions/${session}/shell`;
     const asked = await Promise.all([1, 2, 3].map(() => api.post(path, { cols: 120, rows: 40 })));

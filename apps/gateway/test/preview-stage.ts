@@ -8,6 +8,7 @@ import { startTunnelServer, TunnelRefused, Tunnels } from '@vmux/tunnel';
 import pino from 'pino';
 import { PreviewClient } from '../../../test/support/preview-client';
 import { apply, type SessionView, unborn } from '../src/application/session-view';
+import { Shares } from '../src/application/shares';
 import { Metrics } from '../src/http/metrics';
 import { OpenPreviews } from '../src/previews/open-previews';
 import { PreviewAccess } from '../src/previews/preview-access';
@@ -76,7 +77,11 @@ export async function startStage(
   });
   const reader = { read: async (id: string) => (id === SESSION ? view : null) };
   const names = new PreviewNames(options.previewUrl ?? 'http://localhost');
-  const access = new PreviewAccess(tokens, names.scheme);
+  const access = new PreviewAccess(
+    tokens,
+    new Shares({ ...reader, waitFor: async () => undefined }),
+    names.scheme,
+  );
   const open = new OpenPreviews(reader, access, (fault) => {
     throw fault;
   });

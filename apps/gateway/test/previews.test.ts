@@ -135,6 +135,51 @@ describe('A preview', () => {
       });
     });
 
+    it('and opens to a share of this port, until that is revoked', async () => {
+      const client = await stage.client(app);
+      const secret = 's'.repeat(43);
+      const share = (digit: string, rights: readonly ('ports' | 'logs')[], ports: number[]) => {
+        const shareId = `s${digit.repeat(12)}`;
+        const expiresAt = Date.now() + 60_000;
+        const tokenHash = createHash('sha256').update(secret).digest('hex');
+        stage.happened(
+          fact('ShareGranted', { at: 9, shareId, tokenHash, rights, ports, expiresAt }),
+        );
+        return { shareId, token: `vmuxshare_${shareId}_${secret}` };
+      };
+      const all = share('1', ['ports'], []);
+      const one = share('2', ['ports'], [app]);
+      const another = share('3', ['ports'], [app + 1]);
+      const none = share('4', ['logs'], []);
+      const status = async ({ token }: { token: string }) =>
+        (await client.get('/', { token })).status;
+      expect([await status(all), await status(one)]).toEqual([200, 200]);
+      expect([await status(another), await status(none)]).toEqual([401, 401]);
+      const clean = await client.get(`/x?token=${one.token}`, { token: null });
+      expect(clean).toMatchObject({ status: 303, headers: { location: '/x' } });
+      const [cookie = ''] = clean.headers['set-cookie'] ?? [];
+      const headers = { cookie: cookie.split(';')[0] ?? '' };
+      expect(await client.get('/x', { token: null, headers })).toMatchObject({ status: 200 });
+      expect(seen.at(-1)?.headers.cookie).toBeUndefined();
+      const cut = new Promise<string>((resolve) => {
+        answer = (_request, response) => response.write('begun');
+        const call = client.open('/', { token: one.token });
+        call.on('error', () => resolve('cut'));
+        call.on('response', (response) => {
+          response.on('error', () => resolve('cut'));
+          response.on('end', () => resolve('ended'));
+          response.once('data', () =>
+            stage.happened(fact('ShareRevoked', { at: 10, shareId: one.shareId })),
+          );
+        });
+        call.end();
+      });
+      expect(await cut).toBe('cut');
+      expect(await status(one)).toBe(401);
+      answer = (_request, response) => response.end();
+      expect(await status(all)).toBe(200);
+    });
+
     it('until it is published, and again afterwards', async () => {
       const client = await stage.client(app);
       const access = (change: { public: boolean; wake: boolean; generation: number }) =>

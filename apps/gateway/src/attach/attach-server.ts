@@ -1,6 +1,6 @@
 import type { Logger } from 'pino';
 import { type WebSocket, WebSocketServer } from 'ws';
-import type { Caller, KeyRing } from '../application/key-ring';
+import type { Caller } from '../application/key-ring';
 import type { LogReader } from '../application/log-reader';
 import type { SessionCommands } from '../application/session-commands';
 import type { SandboxStreams } from '../data-plane/sandbox-streams';
@@ -18,7 +18,6 @@ export const ATTACH_PATH = /^\/v1\/sessions\/([^/]{1,128})\/execs\/([^/]{1,128})
 
 export interface AttachParts {
   readonly callers: Callers;
-  readonly keys: KeyRing;
   readonly sessions: SessionCommands;
   readonly streams: SandboxStreams;
   readonly logs: LogReader;
@@ -47,11 +46,14 @@ export class AttachServer {
       authorization: request.headers.authorization,
       ticket: query.ticket === null ? null : { text: query.ticket, sessionId },
       ip: request.socket.remoteAddress ?? '',
+      sharedSession: sessionId,
     });
-    callers.admit(caller, ['sessions:read']);
+    callers.admit(caller, ['sessions:read'], ['watch', 'type']);
     const { exec } = await sessions.exec(caller, sessionId, execId);
     if (!exec.pty) throw new ApiError('no_terminal', 'the exec has no terminal');
-    const mayType = caller.scopes.includes('sessions:write');
+    const mayType = caller.share
+      ? caller.share.rights.includes('type')
+      : caller.scopes.includes('sessions:write');
     const { offset, size, scrollback, writer, watches } = query;
     const asked: AttachRequest = {
       ...{ sessionId, exec, offset, size, scrollback },
@@ -71,7 +73,7 @@ export class AttachServer {
     asked: AttachRequest,
     held: { readonly signal: AbortSignal; readonly keepAliveMs: number },
   ): Promise<void> {
-    const { keys, sessions, streams, logs, screens, logger } = this.parts;
+    const { followers, sessions, streams, logs, screens, logger } = this.parts;
     const { sessionId, exec } = asked;
     const key = `${sessionId}/${exec.id}`;
     const { signal, keepAliveMs } = held;
@@ -85,9 +87,9 @@ export class AttachServer {
         return isNews;
       },
       reason: () =>
-        keys.isRevoked(caller.keyId)
-          ? { code: 1008, text: 'the key was revoked' }
-          : { code: 1001, text: 'the gateway is stopping' },
+        followers.isClosing
+          ? { code: 1001, text: 'the gateway is stopping' }
+          : { code: 1008, text: 'the key was revoked' },
       onFault: (err) => logger.error({ err, session: sessionId }, 'an attachment failed'),
     });
     try {

@@ -7,6 +7,7 @@ import { LogReader } from '../application/log-reader';
 import { RateLimit } from '../application/rate-limit';
 import { SessionCommands } from '../application/session-commands';
 import { SessionReader } from '../application/session-reader';
+import { Shares } from '../application/shares';
 import { Tickets } from '../application/tickets';
 import { DataPlaneModule } from '../data-plane/data-plane.module';
 import { SandboxStreams } from '../data-plane/sandbox-streams';
@@ -27,14 +28,15 @@ import { ShellController } from './shell.controller';
   providers: [
     {
       provide: Callers,
-      inject: [KeyRing, Tickets, RateLimit, FAILED_LOGINS, METRICS],
+      inject: [KeyRing, Tickets, RateLimit, FAILED_LOGINS, METRICS, Shares],
       useFactory: (
         keys: KeyRing,
         tickets: Tickets,
         rate: RateLimit,
         failures: RateLimit,
         metrics: Metrics,
-      ) => new Callers(keys, tickets, rate, failures, metrics),
+        shares: Shares,
+      ) => new Callers(keys, tickets, rate, failures, metrics, shares),
     },
     {
       provide: LogReader,
@@ -50,12 +52,11 @@ import { ShellController } from './shell.controller';
     {
       provide: AttachServer,
       inject: [
-        ...[Callers, KeyRing, SessionCommands, SandboxStreams],
+        ...[Callers, SessionCommands, SandboxStreams],
         ...[LogReader, Screens, Followers, LOGGER],
       ],
       useFactory: (
         callers: Callers,
-        keys: KeyRing,
         sessions: SessionCommands,
         streams: SandboxStreams,
         logs: LogReader,
@@ -64,7 +65,7 @@ import { ShellController } from './shell.controller';
         logger: Logger,
       ) =>
         new AttachServer({
-          ...{ callers, keys, sessions, streams, logs, screens, followers, logger },
+          ...{ callers, sessions, streams, logs, screens, followers, logger },
         }),
     },
   ],

@@ -16,6 +16,7 @@ const LOOK_EVERY_MS = 500;
 export class Followers {
   private readonly open = new Map<AbortController, Caller>();
   private readonly timer: NodeJS.Timeout;
+  private closing = false;
 
   constructor(
     private readonly maxPerOwner: number,
@@ -47,7 +48,13 @@ export class Followers {
     return { signal: mine.signal, keepAliveMs: this.keepAliveMs, leave };
   }
 
+  /** What is cut now is cut because this process ends. */
+  get isClosing(): boolean {
+    return this.closing;
+  }
+
   closeAll(): void {
+    this.closing = true;
     clearInterval(this.timer);
     for (const each of this.open.keys()) each.abort();
   }

@@ -2,11 +2,13 @@ import { pipeline } from 'node:stream/promises';
 import { type RawData, type WebSocket, WebSocketServer } from 'ws';
 import type { SessionCommands } from '../application/session-commands';
 import type { SandboxStreams } from '../data-plane/sandbox-streams';
+import { ApiError } from '../http/api-error';
 import type { Callers } from '../http/callers';
 import type { Followers } from '../http/followers';
 import { apiErrorOf } from '../http/translate';
 import type { Upgrade } from '../http/upgrades';
 import { portOf } from './ports.controller';
+import { opens } from './preview-access';
 import { TunnelSocket } from './tunnel-socket';
 
 export const CONNECT_PATH = /^\/v1\/sessions\/([^/]{1,128})\/ports\/([^/]{1,8})\/connect$/;
@@ -36,9 +38,12 @@ export class PortConnections {
       authorization: request.headers.authorization,
       ticket: null,
       ip: request.socket.remoteAddress ?? '',
+      sharedSession: sessionId,
     });
-    this.callers.admit(caller, ['sessions:write']);
+    this.callers.admit(caller, ['sessions:write'], ['ports']);
     const port = portOf(text);
+    if (caller.share && !opens(caller.share, port))
+      throw new ApiError('forbidden', 'the share does not open this port');
     await this.sessions.session(caller, sessionId);
     const held = this.followers.enter(caller);
     const gone = new AbortController();

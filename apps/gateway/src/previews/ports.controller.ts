@@ -8,11 +8,11 @@ import { SessionCommands } from '../application/session-commands';
 import { hasEnded, type SessionView } from '../application/session-view';
 import { answered } from '../http/answered';
 import { ApiError } from '../http/api-error';
-import { Needs } from '../http/auth.guard';
+import { Needs, TakesShare } from '../http/auth.guard';
 import { millisecondsOf } from '../http/dto';
 import { Asked, By } from '../http/request-context';
 import { PublishDto, TokenDto } from './ports.dto';
-import { accessOf } from './preview-access';
+import { accessOf, opens } from './preview-access';
 import { PreviewNames } from './preview-names';
 import { PreviewTokens } from './preview-tokens';
 import { isPort, isReserved } from './reserved-ports';
@@ -31,6 +31,7 @@ export class PortsController {
 
   @Get()
   @Needs('sessions:read')
+  @TakesShare('ports')
   @ApiOperation({ summary: 'The ports that listen, are declared, or have access of their own' })
   async list(
     @By() caller: Caller,
@@ -43,7 +44,8 @@ export class PortsController {
       ...(view.spec?.ports ?? []),
       ...view.access.keys(),
     ]);
-    const sorted = [...ports].sort((a, b) => a - b);
+    const { share } = caller;
+    const sorted = [...ports].filter((port) => !share || opens(share, port)).sort((a, b) => a - b);
     return { ports: sorted.map((port) => this.portJson(view, port, request)) };
   }
 

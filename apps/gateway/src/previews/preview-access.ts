@@ -1,6 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { parseToken } from '../application/api-keys';
 import type { PortAccessView, SessionView } from '../application/session-view';
+import { isShareToken, type Share, type Shares } from '../application/shares';
 import { cookieTokens, TOKEN_HEADER, tokenInUrl, valuesOf } from './preview-headers';
 import type { PreviewName } from './preview-names';
 import type { PreviewTokens } from './preview-tokens';
@@ -8,7 +9,11 @@ import type { PreviewTokens } from './preview-tokens';
 /** How somebody came in. */
 export type Visitor =
   | { readonly kind: 'public' }
-  | { readonly kind: 'token'; readonly generation: number; readonly expiresAt: number };
+  | { readonly kind: 'token'; readonly generation: number; readonly expiresAt: number }
+  | { readonly kind: 'share'; readonly share: Share; readonly expiresAt: number };
+
+export const maySeeLog = (visitor: Visitor): boolean =>
+  visitor.kind === 'token' || (visitor.kind === 'share' && visitor.share.rights.includes('logs'));
 
 export type Admission =
   | { readonly kind: 'in'; readonly visitor: Visitor; readonly url: string }
@@ -25,6 +30,7 @@ export const accessOf = (view: SessionView, port: number): PortAccessView =>
 export class PreviewAccess {
   constructor(
     private readonly tokens: PreviewTokens,
+    private readonly shares: Pick<Shares, 'verify'>,
     private readonly scheme: 'http' | 'https',
     private readonly now: () => number = Date.now,
   ) {}
@@ -63,15 +69,31 @@ export class PreviewAccess {
     if (!view || view.status === 'deleted') return false;
     const access = accessOf(view, port);
     if (visitor.kind === 'public') return access.public;
+    if (visitor.kind === 'share' && view.shares.get(visitor.share.id)?.revokedAt !== null)
+      return false;
+    if (visitor.kind === 'share') return visitor.expiresAt > this.now();
     return visitor.generation === access.generation && visitor.expiresAt > this.now();
   }
 
-  private async holder(token: string, { sessionId, port }: PreviewName, view: SessionView) {
+  private async holder(
+    token: string,
+    { sessionId, port }: PreviewName,
+    view: SessionView,
+  ): Promise<(Visitor & { readonly expiresAt: number }) | null> {
+    if (isShareToken(token)) {
+      const share = (await this.shares.verify(token, sessionId))?.share;
+      if (!share || !opens(share, port)) return null;
+      return { kind: 'share', share, expiresAt: share.expiresAt };
+    }
     const { generation } = accessOf(view, port);
     const expiresAt = await this.tokens.check(token, { sessionId, port, generation });
-    return expiresAt === null ? null : ({ kind: 'token', generation, expiresAt } as const);
+    return expiresAt === null ? null : { kind: 'token', generation, expiresAt };
   }
 }
+
+/** Without ports of its own it opens all of them. */
+export const opens = ({ rights, ports }: Share, port: number): boolean =>
+  rights.includes('ports') && (ports.length === 0 || ports.includes(port));
 
 /** An app must never see a key of the API: whoever sends one is told so instead. */
 function carriesApiKey(request: IncomingMessage): boolean {

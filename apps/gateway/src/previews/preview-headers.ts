@@ -1,5 +1,5 @@
 import type { PreviewName } from './preview-names';
-import { TOKEN_PREFIX } from './preview-tokens';
+import { isPreviewToken } from './preview-tokens';
 
 /** Names and values in turn, as they came. */
 export type RawHeaders = readonly string[];
@@ -145,7 +145,8 @@ const moved = (url: string, from: string, to: string): string =>
 export function tokenInUrl(url: string): { readonly token: string | null; readonly clean: string } {
   const at = url.indexOf('?');
   if (at < 0) return { token: null, clean: url };
-  const isOurs = (part: string) => part.startsWith(`token=${TOKEN_PREFIX}`);
+  const isOurs = (part: string) =>
+    part.startsWith('token=') && isPreviewToken(part.slice('token='.length));
   const parts = url.slice(at + 1).split('&');
   const ours = parts.find(isOurs);
   if (ours === undefined) return { token: null, clean: url };

@@ -9,7 +9,13 @@ import type { Place, SandboxStreams } from '../data-plane/sandbox-streams';
 import { ApiError } from '../http/api-error';
 import type { Metrics } from '../http/metrics';
 import type { OpenPreviews } from './open-previews';
-import { type Admission, accessOf, type PreviewAccess, type Visitor } from './preview-access';
+import {
+  type Admission,
+  accessOf,
+  maySeeLog,
+  type PreviewAccess,
+  type Visitor,
+} from './preview-access';
 import { cookieNameOf, valuesOf } from './preview-headers';
 import type { PreviewName, PreviewNames } from './preview-names';
 import { NOTICES, waiting } from './preview-notices';
@@ -119,7 +125,7 @@ export class PreviewServer {
     if (url !== EVENTS_PATH || request.method !== 'GET')
       return showNotice(request, response, NOTICES.nothing);
     await this.during(name, visitor, (signal) =>
-      this.parts.events.stream(response, name, visitor.kind === 'token', signal),
+      this.parts.events.stream(response, name, maySeeLog(visitor), signal),
     );
   }
 
@@ -154,7 +160,7 @@ export class PreviewServer {
   }
 
   private mayWake(view: SessionView, { port }: PreviewName, visitor: Visitor): boolean {
-    return visitor.kind === 'token' || view.status === 'starting' || accessOf(view, port).wake;
+    return visitor.kind !== 'public' || view.status === 'starting' || accessOf(view, port).wake;
   }
 
   private wakeFor(view: SessionView, name: PreviewName, visitor: Visitor): void {

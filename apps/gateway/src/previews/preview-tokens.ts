@@ -1,5 +1,6 @@
 import { timingSafeEqual } from 'node:crypto';
 import type { KeyStore } from '@vmux/key-store';
+import { isShareToken } from '../application/shares';
 
 export interface Grant {
   readonly sessionId: string;
@@ -9,8 +10,12 @@ export interface Grant {
   readonly expiresAt: number;
 }
 
-export const TOKEN_PREFIX = 'vmxp_';
+const TOKEN_PREFIX = 'vmxp_';
 const TOKEN = /^vmxp_([0-9a-z]{1,11})_([0-9a-f]{64})$/;
+
+/** Whether it is ours, right or wrong: an app never sees it. A share may open ports, too. */
+export const isPreviewToken = (text: string): boolean =>
+  text.startsWith(TOKEN_PREFIX) || isShareToken(text);
 
 /** Tokens for one port of one session, under the session's key: nothing about them is stored. */
 export class PreviewTokens {

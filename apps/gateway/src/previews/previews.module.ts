@@ -7,6 +7,7 @@ import { LogReader } from '../application/log-reader';
 import { RateLimit } from '../application/rate-limit';
 import { SessionCommands } from '../application/session-commands';
 import { SessionReader } from '../application/session-reader';
+import { Shares } from '../application/shares';
 import { Tickets } from '../application/tickets';
 import type { Config } from '../config';
 import { DataPlaneModule } from '../data-plane/data-plane.module';
@@ -44,9 +45,9 @@ import { WaitingEvents } from './waiting-events';
     },
     {
       provide: PreviewAccess,
-      inject: [PreviewTokens, PreviewNames],
-      useFactory: (tokens: PreviewTokens, { scheme }: PreviewNames) =>
-        new PreviewAccess(tokens, scheme),
+      inject: [PreviewTokens, Shares, PreviewNames],
+      useFactory: (tokens: PreviewTokens, shares: Shares, { scheme }: PreviewNames) =>
+        new PreviewAccess(tokens, shares, scheme),
     },
     {
       provide: OpenPreviews,
@@ -81,7 +82,7 @@ import { WaitingEvents } from './waiting-events';
     {
       provide: PortConnections,
       inject: [
-        ...[KeyRing, Tickets, RateLimit, FAILED_LOGINS, METRICS],
+        ...[KeyRing, Tickets, RateLimit, FAILED_LOGINS, METRICS, Shares],
         ...[SessionCommands, SandboxStreams, Followers],
       ],
       useFactory: (
@@ -90,11 +91,12 @@ import { WaitingEvents } from './waiting-events';
         rate: RateLimit,
         failures: RateLimit,
         metrics: Metrics,
+        shares: Shares,
         sessions: SessionCommands,
         streams: SandboxStreams,
         followers: Followers,
       ) => {
-        const callers = new Callers(keys, tickets, rate, failures, metrics);
+        const callers = new Callers(keys, tickets, rate, failures, metrics, shares);
         return new PortConnections(callers, sessions, streams, followers);
       },
     },
