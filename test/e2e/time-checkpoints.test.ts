@@ -83,6 +83,10 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('the time of a 
     expect(tree.forks.map(({ id }: { id: string }) => id).sort()).toEqual([...forks].sort());
     const node = tree.forks.find(({ id }: { id: string }) => id === first.id);
     expect(node.forks).toMatchObject([{ name: 'grand', checkpointId: expect.any(String) }]);
+    const drawn = (await cli(['inspect', '--tree', first.id], stack.env)).stdout.toString();
+    expect(drawn.split('\n')[0]).toContain(session.id);
+    expect(drawn).toContain(`─ ${first.id} *`);
+    expect(drawn).toMatch(/[│ ] {2}└─ grand-/);
   }, 180_000);
 
   it('forks from any point of the history that a checkpoint stands before', async () => {
