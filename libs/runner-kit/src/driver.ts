@@ -118,6 +118,12 @@ export interface SandboxDriver {
   /** A new byte pipe to the supervisor; any number may be open. */
   openPipe(id: SandboxId, options?: CallOptions): Promise<Duplex>;
 
+  /**
+   * A pipe to what a sandbox that is gone left behind: its supervisor's record and the output that nobody
+   * acknowledged, for reading. Of drivers whose record outlives a sandbox.
+   */
+  openRemains?(id: SandboxId, options?: CallOptions): Promise<Duplex>;
+
   /** Stops every process without ending it. Suspending twice is suspending. */
   suspend(id: SandboxId, options?: CallOptions): Promise<void>;
 

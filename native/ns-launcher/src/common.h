@@ -129,6 +129,7 @@ void confine(void);
 /* commands */
 int command_create(struct spec *spec);
 int command_destroy(const struct spec *spec);
+int command_salvage(const struct spec *spec);
 int command_mask(const char *tree, const char *out);
 int command_removed(const char *dir, const char *since_ns, const char *out);
 

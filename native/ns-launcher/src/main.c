@@ -1,6 +1,7 @@
 /* vmux-ns: creates and destroys one sandbox out of Linux namespaces.
      vmux-ns create  --dir=D --name=N --tree=/=LOWER[:LOWER…] …   prints "<pid> <start time>"
      vmux-ns destroy --dir=D --name=N
+     vmux-ns salvage --dir=D --name=N --supervisor=S …            serves a dead one's spool at D/left
      vmux-ns mask    --tree=DIR --out=DIR                         prints how many files it hides */
 #include "common.h"
 
@@ -124,7 +125,8 @@ int main(int argc, char **argv) {
     if (!dir || !since || !out) die(EXIT_USAGE, "usage: vmux-ns removed --dir=DIR --since-ns=T --out=FILE");
     return command_removed(dir, since, out);
   }
-  if (strcmp(command, "create") && strcmp(command, "destroy")) die(EXIT_USAGE, "usage: vmux-ns create|destroy|mask|removed …");
+  if (strcmp(command, "create") && strcmp(command, "destroy") && strcmp(command, "salvage"))
+    die(EXIT_USAGE, "usage: vmux-ns create|destroy|salvage|mask|removed …");
   parse(argc, argv, &spec);
   if (!spec.dir || spec.dir[0] != '/') die(EXIT_USAGE, "--dir must be an absolute path");
   if (!plain_name(spec.name) || !plain_name(spec.cgroup_parent))
@@ -133,6 +135,10 @@ int main(int argc, char **argv) {
     die(EXIT_USAGE, "--interface takes a short name");
   if (geteuid() != 0) die(EXIT_REFUSED, "namespaces with mapped ids need root");
   if (!strcmp(command, "destroy")) return command_destroy(&spec);
+  if (!strcmp(command, "salvage")) {
+    if (!spec.supervisor || !spec.epoch || !spec.instance) die(EXIT_USAGE, "--supervisor, --epoch and --instance are required");
+    return command_salvage(&spec);
+  }
   if (!plain_name(spec.hostname)) die(EXIT_USAGE, "--hostname takes lower-case letters, digits and hyphens");
   if (!spec.supervisor || !spec.epoch || !spec.instance || !spec.disk_template || !spec.spool_template)
     die(EXIT_USAGE, "--supervisor, --epoch, --instance, --disk-template and --spool-template are required");

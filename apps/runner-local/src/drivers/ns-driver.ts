@@ -1,5 +1,4 @@
 import { readFile, stat, writeFile } from 'node:fs/promises';
-import { connect } from 'node:net';
 import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
 import {
@@ -25,9 +24,9 @@ import { NsCheckpoints, SINCE, treesOf } from './ns-checkpoint';
 import { NsDisks, type NsStoreKind, sessionOfRef } from './ns-checkpoint-store';
 import { ensureFirewall, interfaceArgument, networkArguments, resolverText } from './ns-egress';
 import { allowHostsOf, hostArguments, resolveHosts } from './ns-egress-hosts';
-import { runProgram } from './ns-launcher';
+import { connectTo, runProgram } from './ns-launcher';
 import { removedFrom } from './ns-removed';
-import { checkSpec, createArguments, NO_RESOLVER } from './ns-spec';
+import { checkSpec, createArguments, NO_RESOLVER, remainsArguments } from './ns-spec';
 import {
   bootId,
   cgroupNameOf,
@@ -167,24 +166,30 @@ export class NsDriver implements SandboxDriver {
   async openPipe(id: SandboxId, { signal }: CallOptions = {}): Promise<Duplex> {
     checkId(id);
     const { store } = await this.#prepare();
-    signal?.throwIfAborted();
-    const socket = connect(join(store.directoryOf(keyOf(id)), 'sock'));
-    const abort = () => socket.destroy(new DriverUnavailable('the caller gave up'));
-    signal?.addEventListener('abort', abort, { once: true });
     try {
-      await new Promise<void>((resolve, reject) => {
-        socket.once('connect', resolve);
-        socket.once('error', reject);
-      });
-      return socket;
+      return await connectTo(join(store.directoryOf(keyOf(id)), 'sock'), signal);
     } catch (fault) {
       signal?.throwIfAborted();
       const probe = await this.probe(id);
       if (probe.state === 'gone') throw new SandboxGone(probe.evidence, { cause: fault });
       throw new DriverUnavailable('the supervisor takes no connection', { cause: fault });
-    } finally {
-      signal?.removeEventListener('abort', abort);
     }
+  }
+
+  /** By a supervisor of its own outside, which has the spool and nothing else of the sandbox. */
+  async openRemains(id: SandboxId, { signal }: CallOptions = {}): Promise<Duplex> {
+    checkId(id);
+    const { store } = await this.#prepare();
+    const key = keyOf(id);
+    const directory = store.directoryOf(key);
+    await this.#alone(key, async () => {
+      if (!(await store.read(key))) throw new SandboxGone('this runner has no record of it');
+      const { cgroupParent, launcherPath } = this.#options;
+      const supervisor = await this.#supervisorCopy(store);
+      const args = remainsArguments(id, { directory, supervisor, cgroupParent });
+      await runProgram(launcherPath, args, signal);
+    });
+    return connectTo(join(directory, 'left'), signal);
   }
 
   suspend(id: SandboxId, { signal }: CallOptions = {}): Promise<void> {

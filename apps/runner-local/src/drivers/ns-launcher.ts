@@ -1,4 +1,5 @@
 import { spawn } from 'node:child_process';
+import { connect, type Socket } from 'node:net';
 import { DriverRefused, DriverUnavailable } from '@vmux/runner-kit';
 
 /** What the launcher's exit status says; see native/ns-launcher/src/common.h. */
@@ -49,5 +50,22 @@ export async function runProgram(
     throw new DriverUnavailable(said);
   } finally {
     signal?.removeEventListener('abort', kill);
+  }
+}
+
+/** A connection to a supervisor that listens there. */
+export async function connectTo(path: string, signal?: AbortSignal): Promise<Socket> {
+  signal?.throwIfAborted();
+  const socket = connect(path);
+  const abort = () => socket.destroy(new DriverUnavailable('the caller gave up'));
+  signal?.addEventListener('abort', abort, { once: true });
+  try {
+    await new Promise<void>((resolve, reject) => {
+      socket.once('connect', resolve);
+      socket.once('error', reject);
+    });
+    return socket;
+  } finally {
+    signal?.removeEventListener('abort', abort);
   }
 }

@@ -1,4 +1,4 @@
-import { DriverRefused, type SandboxSpec } from '@vmux/runner-kit';
+import { DriverRefused, type SandboxId, type SandboxSpec } from '@vmux/runner-kit';
 import type { NsBase } from './ns-base';
 import { cgroupNameOf, checkId, keyOf, type NsState, uidBaseOf } from './ns-store';
 
@@ -63,3 +63,20 @@ export function createArguments(
     ...base.only.map(({ directory, names }) => `--only=${directory}=${names.join(':')}`),
   ];
 }
+
+export const remainsArguments = (
+  id: SandboxId,
+  at: {
+    readonly directory: string;
+    readonly supervisor: string;
+    readonly cgroupParent: string;
+  },
+): string[] => [
+  'salvage',
+  `--dir=${at.directory}`,
+  `--name=${cgroupNameOf(keyOf(id))}`,
+  `--cgroup-parent=${at.cgroupParent}`,
+  `--epoch=${id.epoch}`,
+  `--instance=${id.instance}`,
+  `--supervisor=${at.supervisor}`,
+];

@@ -10,6 +10,8 @@ const COUNTING =
   'i=0; while [ $i -lt 2000 ]; do echo "line $i"; i=$((i+1)); [ $((i % 20)) = 0 ] && sleep 0.02; done; exit 42';
 const COUNTED = Array.from({ length: 2000 }, (_, n) => `line ${n}\n`).join('');
 
+const NUMBERS = Array.from({ length: 200_000 }, (_, n) => `${n + 1}\n`).join('');
+
 export function lifetimeContract(bench: Bench): void {
   describe('lifetime', () => {
     it('keeps a sandbox and all its output when its runner is killed, for a new runner to adopt', async () => {
@@ -67,6 +69,26 @@ export function lifetimeContract(bench: Bench): void {
       const left = (await bench.driver.list()).map((found) => found.id.instance);
       expect(left).not.toContain(id.instance);
     });
+
+    it('still has what a killed sandbox wrote and nobody read, where its record outlives it', async () => {
+      const { id, client } = await bench.sandbox();
+      const before = await run(client, shell('seq 1 1000; exit 7'));
+      const exec = shell('seq 1 200000; echo end >&2; exec sleep 1000');
+      await client.start(exec);
+      for await (const item of client.read(exec.execId)) if (item.kind === 'stderr') break;
+      await bench.target.killFromOutside(id);
+      await until(async () => (await bench.driver.probe(id)).state === 'gone');
+      if (!bench.driver.openRemains) return;
+      const remains = await SupervisorClient.connect(await bench.driver.openRemains(id), id);
+      expect(remains.hello.readOnly).toBe(true);
+      const ended = await finish(remains, before.exec.execId);
+      expect(ended.exec.outcome).toEqual({ kind: 'exited', code: 7 });
+      const cut = await finish(remains, exec.execId);
+      expect(cut.exec.outcome.kind).toBe('lost');
+      expect(sha256(cut.stdout)).toBe(sha256(Buffer.from(NUMBERS)));
+      await remains.quit();
+      await bench.driver.destroy(id);
+    }, 60_000);
 
     it('destroys a sandbox once, and again, and one that never was', async () => {
       const { id, client } = await bench.sandbox();

@@ -66,6 +66,22 @@ export async function followExec(seen: ExecState, port: FollowPort): Promise<voi
   }
 }
 
+/** Carries everything that a dead sandbox's record holds; what was running when it died ends with it. */
+export async function salvageExecs(
+  client: SupervisorClient,
+  pump: OutputPump,
+  follow: (exec: ExecState, pump: OutputPump) => Promise<void>,
+): Promise<void> {
+  for (const exec of await client.states()) {
+    if (exec.released) continue;
+    try {
+      await follow(exec, pump);
+    } catch (error) {
+      if (!(error instanceof OutcomeLost)) throw error;
+    }
+  }
+}
+
 async function tellStarted(exec: ExecState, port: FollowPort): Promise<void> {
   try {
     await port.report({

@@ -11,7 +11,7 @@ import { SandboxError } from '../errors';
 import type { ExecState } from '../supervisor-answers';
 import { SupervisorClient } from '../supervisor-client';
 import { followCpu } from './cpu-follower';
-import { followExec, OutcomeLost } from './exec-follower';
+import { type FollowPort, followExec, OutcomeLost, salvageExecs } from './exec-follower';
 import { followMemory } from './memory-follower';
 import { MemoryKills } from './memory-kills';
 import { OutputPump } from './output-pump';
@@ -133,6 +133,7 @@ export class SandboxWorker {
         await this.followAll(client);
       } catch (error) {
         const ended = await this.verdict(error);
+        if (ended?.how === 'lost') await this.salvage();
         if (ended) {
           this.stopping.abort(new WorkerStopped());
           return ended;
@@ -140,6 +141,31 @@ export class SandboxWorker {
         this.settings.log('following a sandbox again', { ...this.id, reason: messageOf(error) });
         await pause(pauseMs, this.stopping.signal).catch(() => undefined);
       }
+    }
+  }
+
+  /** What the sandbox wrote and nobody had read goes to the log before that is closed, if it is still there. */
+  private async salvage(): Promise<void> {
+    const { driver, log } = this.settings;
+    const { signal } = this.stopping;
+    if (!driver.openRemains) return;
+    try {
+      const pipe = await driver.openRemains(this.id, { signal });
+      const { epoch, instance } = this.id;
+      const client = await SupervisorClient.connect(pipe, { epoch, instance, signal });
+      try {
+        await salvageExecs(client, this.newPump(client), (exec, pump) =>
+          followExec(exec, this.portFor(client, pump)),
+        );
+        await client.quit({ signal });
+      } finally {
+        client.close();
+      }
+    } catch (error) {
+      log('what a lost sandbox wrote last cannot be read', {
+        ...this.id,
+        reason: messageOf(error),
+      });
     }
   }
 
@@ -219,20 +245,22 @@ export class SandboxWorker {
   follow(exec: ExecState, client: SupervisorClient): void {
     const pump = this.pump;
     if (!pump || exec.released || this.following.has(exec.execId)) return;
-    const port = {
-      client,
-      pump,
-      signal: this.stopping.signal,
-      report: (body: Body) => this.report(body),
-      explain: (execId: string, outcome: Outcome, at: number) =>
-        this.explain(client, execId, outcome, at),
-      reach: (stage: Stage, at: number) => this.reach(stage, at),
-    };
-    const followed = followExec(exec, port).then(
+    const followed = followExec(exec, this.portFor(client, pump)).then(
       () => void this.following.delete(exec.execId),
       (error) => this.fail(error),
     );
     this.following.set(exec.execId, followed);
+  }
+
+  private portFor(client: SupervisorClient, pump: OutputPump): FollowPort {
+    return {
+      client,
+      pump,
+      signal: this.stopping.signal,
+      report: (body) => this.report(body),
+      explain: (execId, outcome, at) => this.explain(client, execId, outcome, at),
+      reach: (stage, at) => this.reach(stage, at),
+    };
   }
 
   private async explain(
