@@ -1,5 +1,7 @@
 import { createHash } from 'node:crypto';
+import { readdirSync } from 'node:fs';
 import { connect, createServer, type Socket } from 'node:net';
+import { join } from 'node:path';
 import { type SandboxId, type SandboxSpec, SupervisorClient } from '@vmux/runner-kit';
 import { describeUnless, releaseAll, releaseLater, until } from '@vmux/testing';
 import WebSocket from 'ws';
@@ -24,6 +26,9 @@ const specOf = (id: SandboxId): SandboxSpec => ({
   egress: false,
   gpu: null,
 });
+
+/** Of every container that there is, whoever knows of it. */
+const containersIn = ({ dir }: TestEmulator): string[] => readdirSync(join(dir, 'data/ns/s'));
 
 afterAll(releaseAll);
 
@@ -62,6 +67,31 @@ group('the Cloudflare Worker, emulated', () => {
     const again = await clientOf(driver, id);
     expect(await said(again, 'e2', 'cat /tmp/file')).toBe('kept\n');
   }, 90_000);
+
+  it('leaves nothing of creates that it was killed in, once it answers again', async () => {
+    const own = await startTestEmulator();
+    const driver = driverOf('interrupted', own);
+    const ids = Array.from({ length: 6 }, () => newId());
+    const created = Promise.allSettled(ids.map((id) => driver.create(specOf(id))));
+    await until(() => containersIn(own).length > 0);
+    await own.restart();
+    const outcomes = await created;
+    expect(outcomes.map(({ status }) => status)).toContain('rejected');
+    const made = ids.filter((_, at) => outcomes[at]?.status === 'fulfilled');
+    const expected = made.map(({ instance }) => instance).sort();
+    await until(
+      async () => {
+        await driver.capabilities();
+        const left = (await driver.list()).map(({ id }) => id.instance).sort();
+        if (left.join() === expected.join() && containersIn(own).length === made.length)
+          return true;
+        throw new Error(`${left} and ${containersIn(own)} are left, not ${expected}`);
+      },
+      { timeoutMs: 60_000, everyMs: 200 },
+    );
+    for (const id of made) await driver.destroy(id);
+    expect(containersIn(own)).toEqual([]);
+  }, 120_000);
 
   it('says 410 for a sandbox whose container was replaced by an empty one, and never uses that one', async () => {
     const driver = driverOf();

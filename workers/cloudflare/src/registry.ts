@@ -37,6 +37,7 @@ export class Registry extends DurableObject {
       created_ms INTEGER, touched_ms INTEGER, destroyed_ms INTEGER,
       PRIMARY KEY (session, epoch, instance))`);
     this.sql('CREATE TABLE IF NOT EXISTS nonces (nonce TEXT PRIMARY KEY, void_ms INTEGER)');
+    this.sql('CREATE INDEX IF NOT EXISTS void ON nonces (void_ms)');
     this.sql(
       'CREATE TABLE IF NOT EXISTS fences (session TEXT PRIMARY KEY, epoch INTEGER, at_ms INTEGER)',
     );

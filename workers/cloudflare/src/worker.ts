@@ -142,7 +142,10 @@ async function list({ env, runner }: Call): Promise<Answer<readonly Listed[]>> {
   for (let at = 0; at < entries.length; at += askedAtOnce) {
     const some = entries.slice(at, at + askedAtOnce).map(async (entry) => {
       const { name: id, limits, createdAtMs } = entry;
-      return { id, limits, createdAtMs, probe: await objectOf(env, entry).probe(id) };
+      // Unreachable is not lost, and one of them hides none of the others.
+      const unreachable = (): Found => ({ state: 'running' });
+      const probe = await objectOf(env, entry).probe(id).catch(unreachable);
+      return { id, limits, createdAtMs, probe };
     });
     listed.push(...(await Promise.all(some)));
   }

@@ -49,6 +49,8 @@ export class CloudflareDriver implements SandboxDriver {
   readonly provider = 'cloudflare';
   private readonly worker: WorkerClient | undefined;
   private tellEnding: (id: SandboxId, endsAtMs: number) => void = () => undefined;
+  /** Creates that failed and are not known to have left nothing. */
+  private readonly undone = new Map<string, SandboxId>();
   private known: { readonly about: Promise<About>; readonly untilMs: number } | undefined;
 
   constructor({ worker, runnerId }: CloudflareDriverSettings) {
@@ -79,6 +81,7 @@ export class CloudflareDriver implements SandboxDriver {
     const nowMs = Date.now();
     if (!this.known || this.known.untilMs < nowMs) {
       const about = this.client().ask<About>({ method: 'GET', path: '/v1/about', signal });
+      void about.then(() => this.undone.forEach((id) => void this.undo(id))).catch(() => undefined);
       this.known = { about, untilMs: nowMs + knownForMs };
       about.catch(() => {
         this.known = undefined;
@@ -166,9 +169,20 @@ export class CloudflareDriver implements SandboxDriver {
       await this.client().ask({ method: 'PUT', path, body, signal });
     } catch (fault) {
       // Refused is refused: nothing was made. Anything else may have made it, unheard.
-      if (!(fault instanceof DriverRefused)) await this.destroy(spec.id);
+      if (!(fault instanceof DriverRefused)) await this.undo(spec.id);
       throw fault;
     }
+  }
+
+  /** At once, or when the Worker answers again. */
+  private async undo(id: SandboxId): Promise<void> {
+    this.undone.set(id.instance, id);
+    await this.destroy(id).then(
+      () => void this.undone.delete(id.instance),
+      () => {
+        this.known = undefined;
+      },
+    );
   }
 
   private pathOf(id: SandboxId): string {
