@@ -2,7 +2,7 @@ import 'reflect-metadata';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { NestFactory } from '@nestjs/core';
 import type { NestFastifyApplication } from '@nestjs/platform-fastify';
-import { ArtifactDirectory } from '@vmux/artifacts';
+import { openArtifacts } from '@vmux/artifacts';
 import { connectEventStore, StoreUnavailable } from '@vmux/event-store';
 import { KeyDirectory } from '@vmux/key-store';
 import { connectBus } from '@vmux/messaging';
@@ -30,7 +30,7 @@ async function main(): Promise<void> {
   const running = new AbortController();
 
   const store = new GuardedStore(connectEventStore(config.store), { probe: API_KEY_STREAM });
-  const artifacts = await ArtifactDirectory.at(config.artifactsDir);
+  const artifacts = await openArtifacts(config.artifactsDir);
   const keys = await KeyDirectory.at(config.keysDir);
   const bus = await connectBus(config.bus, (fault, subject) =>
     logger.warn({ fault, subject }, 'a message could not be handled'),

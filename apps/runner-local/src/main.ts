@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import { ArtifactDirectory } from '@vmux/artifacts';
+import { openArtifacts } from '@vmux/artifacts';
 import { connectBus } from '@vmux/messaging';
 import { type SandboxDriver, startRunner } from '@vmux/runner-kit';
 import pino from 'pino';
@@ -23,7 +23,7 @@ async function main(): Promise<void> {
     drivers: driversOf(config),
     bus,
     journalDirectory: join(config.dataDir, 'journal'),
-    artifacts: config.artifactsDir ? await ArtifactDirectory.at(config.artifactsDir) : undefined,
+    artifacts: config.artifactsDir ? await openArtifacts(config.artifactsDir) : undefined,
     setupCache: { directory: join(config.dataDir, 'setups') },
     maxSandboxes: config.maxSandboxes,
     tunnel: config.tunnel,
@@ -61,7 +61,8 @@ function driversOf(config: Config): SandboxDriver[] {
   const endpoint = resolveEndpoint({ env: process.env });
   if (!endpoint) return [ns];
   const { runnerId, dockerImage: defaultImage } = config;
-  return [ns, new DockerDriver({ runnerId, endpoint, defaultImage, supervisorFile })];
+  const guard = config.egress ? { guardFile: launcherFile } : {};
+  return [ns, new DockerDriver({ runnerId, endpoint, defaultImage, supervisorFile, ...guard })];
 }
 
 main().catch((error: Error) => {

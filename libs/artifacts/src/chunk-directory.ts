@@ -1,9 +1,11 @@
 import { randomUUID } from 'node:crypto';
-import { mkdir, open, readdir, readFile, rename, rm, stat, utimes } from 'node:fs/promises';
+import { mkdir, open, readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { dropOld, keepYoung, listByDigest, syncDirectory } from './aging-files';
 import { decodeChunk, encodeChunk } from './chunk-codec';
 import type { ChunkStore, PutChunk } from './chunks';
 import { type Digest, digestOf, isDigest } from './digest';
+import type { Collectable } from './garbage';
 import { ArtifactNotFound, DigestMismatch } from './port';
 
 /** How long what nobody refers to is kept: what is being written is younger. */
@@ -11,7 +13,7 @@ export const DEFAULT_GRACE_MS = 24 * 3600_000;
 const AT_ONCE = 16;
 
 /** Pieces as files: `chunks/<2 hex>/<62 hex>`. */
-export class ChunkDirectory implements ChunkStore {
+export class ChunkDirectory implements ChunkStore, Collectable {
   private unsynced = new Set<string>();
   private readonly writing = new Map<Digest, Promise<number>>();
 
@@ -59,31 +61,12 @@ export class ChunkDirectory implements ChunkStore {
     return missing;
   }
 
-  /** Every piece with its age, for the collection. */
-  async *list(): AsyncGenerator<Digest> {
-    const top = join(this.root, 'chunks');
-    for (const first of await readdir(top))
-      for (const rest of await readdir(join(top, first)))
-        if (isDigest(first + rest)) yield first + rest;
+  list(): AsyncGenerator<Digest> {
+    return listByDigest(join(this.root, 'chunks'));
   }
 
-  /**
-   * Removes a piece that nobody has put or kept for a whole grace period. It is moved aside first and looked
-   * at again there: one that was kept in between comes back.
-   */
-  async drop(digest: Digest, now: number): Promise<number> {
-    const path = this.pathOf(digest);
-    const before = await statusOf(path);
-    if (!before || now - before.mtimeMs < this.graceMs) return 0;
-    const aside = join(this.root, 'incoming', randomUUID());
-    await rename(path, aside);
-    const { mtimeMs, size } = await stat(aside);
-    if (now - mtimeMs < this.graceMs) {
-      await rename(aside, path);
-      return 0;
-    }
-    await rm(aside, { force: true });
-    return size;
+  drop(digest: Digest): Promise<number> {
+    return dropOld(this.pathOf(digest), join(this.root, 'incoming'), this.graceMs);
   }
 
   private async write(digest: Digest, clear: Uint8Array): Promise<number> {
@@ -109,42 +92,12 @@ export class ChunkDirectory implements ChunkStore {
     return stored.length;
   }
 
-  /** Whether it is there; if it is getting old it becomes young again, so that it is not collected now. */
   private async keep(digest: Digest): Promise<boolean> {
-    if (!isDigest(digest)) return false;
-    const path = this.pathOf(digest);
-    const found = await statusOf(path);
-    if (!found || found.size === 0) return false;
-    if (Date.now() - found.mtimeMs < this.graceMs / 2) return true;
-    try {
-      await utimes(path, new Date(), new Date());
-      return true;
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return false;
-      throw error;
-    }
+    return isDigest(digest) && keepYoung(this.pathOf(digest), this.graceMs);
   }
 
   private pathOf(digest: Digest): string {
     return join(this.root, 'chunks', digest.slice(0, 2), digest.slice(2));
-  }
-}
-
-async function statusOf(path: string) {
-  try {
-    return await stat(path);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
-    throw error;
-  }
-}
-
-export async function syncDirectory(path: string): Promise<void> {
-  const directory = await open(path, 'r');
-  try {
-    await directory.sync();
-  } finally {
-    await directory.close();
   }
 }
 

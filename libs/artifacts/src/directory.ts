@@ -1,18 +1,20 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { createReadStream } from 'node:fs';
-import { type FileHandle, mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises';
+import { mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { Readable } from 'node:stream';
-import { ChunkDirectory, syncDirectory } from './chunk-directory';
+import { dropOld, keepYoung, listByDigest, statusOf, syncDirectory } from './aging-files';
+import { ChunkDirectory, DEFAULT_GRACE_MS } from './chunk-directory';
 import { type Digest, isDigest } from './digest';
 import {
-  ArtifactNotFound,
-  type ArtifactStore,
-  ArtifactTooLarge,
-  DigestMismatch,
-  type PutOptions,
-  type StoredArtifact,
-} from './port';
+  type Collected,
+  collectBundles,
+  collectChunks,
+  type LiveReferences,
+  total,
+} from './garbage';
+import { ArtifactNotFound, type ArtifactStore, type PutOptions, type StoredArtifact } from './port';
+import { receive, verified } from './verified-content';
 
 /** The store as a directory: `content/<2 hex>/<62 hex>`, and an empty file per owner and digest. */
 export class ArtifactDirectory implements ArtifactStore {
@@ -20,12 +22,12 @@ export class ArtifactDirectory implements ArtifactStore {
 
   private constructor(
     private readonly root: string,
-    graceMs?: number,
+    private readonly graceMs: number,
   ) {
     this.chunks = new ChunkDirectory(root, graceMs);
   }
 
-  static async at(root: string, graceMs?: number): Promise<ArtifactDirectory> {
+  static async at(root: string, graceMs = DEFAULT_GRACE_MS): Promise<ArtifactDirectory> {
     for (const part of ['content', 'owners', 'incoming', 'chunks']) {
       await mkdir(join(root, part), { recursive: true, mode: 0o700 });
     }
@@ -43,7 +45,7 @@ export class ArtifactDirectory implements ArtifactStore {
     try {
       const bytes = await receive(draft, digest, source, options);
       const target = this.contentPath(digest);
-      const deduplicated = (await sizeOf(target)) !== undefined;
+      const deduplicated = await keepYoung(target, this.graceMs);
       if (!deduplicated) await publish(draft, target);
       await this.grant(options.owner, digest);
       return { digest, bytes, deduplicated };
@@ -55,16 +57,29 @@ export class ArtifactDirectory implements ArtifactStore {
   async open(digest: Digest): Promise<{ bytes: number; stream: Readable }> {
     assertDigest(digest);
     const path = this.contentPath(digest);
-    const bytes = await sizeOf(path);
-    if (bytes === undefined) throw new ArtifactNotFound(digest);
+    const found = await statusOf(path);
+    if (!found) throw new ArtifactNotFound(digest);
     return {
-      bytes,
+      bytes: found.size,
       stream: Readable.from(verified(createReadStream(path), digest), { objectMode: false }),
     };
   }
 
   async ownedBy(owner: string, digest: Digest): Promise<boolean> {
-    return isDigest(digest) && (await sizeOf(this.grantPath(owner, digest))) !== undefined;
+    if (!isDigest(digest) || !(await statusOf(this.grantPath(owner, digest)))) return false;
+    return keepYoung(this.contentPath(digest), this.graceMs);
+  }
+
+  async collect({ checkpoints, bundles }: LiveReferences): Promise<Collected> {
+    const content = {
+      list: () => listByDigest(join(this.root, 'content')),
+      drop: (digest: Digest) =>
+        dropOld(this.contentPath(digest), join(this.root, 'incoming'), this.graceMs),
+    };
+    return total(
+      await collectChunks(this.chunks, checkpoints),
+      await collectBundles(content, bundles),
+    );
   }
 
   private async grant(owner: string, digest: Digest): Promise<void> {
@@ -95,62 +110,11 @@ async function dropAbandoned(incoming: string): Promise<void> {
   }
 }
 
-async function receive(
-  path: string,
-  digest: Digest,
-  source: AsyncIterable<Uint8Array>,
-  { maxBytes, signal }: PutOptions,
-): Promise<number> {
-  const file = await open(path, 'wx', 0o600);
-  try {
-    const hash = createHash('sha256');
-    let bytes = 0;
-    for await (const chunk of source) {
-      signal?.throwIfAborted();
-      bytes += chunk.byteLength;
-      if (bytes > maxBytes) throw new ArtifactTooLarge(maxBytes);
-      hash.update(chunk);
-      await writeAll(file, chunk);
-    }
-    const actual = hash.digest('hex');
-    if (actual !== digest) throw new DigestMismatch(digest, actual);
-    await file.sync();
-    return bytes;
-  } finally {
-    await file.close();
-  }
-}
-
-async function writeAll(file: FileHandle, chunk: Uint8Array): Promise<void> {
-  for (let written = 0; written < chunk.byteLength; ) {
-    written += (await file.write(chunk, written)).bytesWritten;
-  }
-}
-
 async function publish(draft: string, target: string): Promise<void> {
   await mkdir(dirname(target), { recursive: true, mode: 0o700 });
   await rename(draft, target);
   await syncDirectory(dirname(target));
   await syncDirectory(dirname(dirname(target)));
-}
-
-async function* verified(source: AsyncIterable<Buffer>, digest: Digest): AsyncGenerator<Buffer> {
-  const hash = createHash('sha256');
-  for await (const chunk of source) {
-    hash.update(chunk);
-    yield chunk;
-  }
-  const actual = hash.digest('hex');
-  if (actual !== digest) throw new DigestMismatch(digest, actual);
-}
-
-async function sizeOf(path: string): Promise<number | undefined> {
-  try {
-    return (await stat(path)).size;
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
-    throw error;
-  }
 }
 
 function assertDigest(digest: string): void {

@@ -12,6 +12,7 @@ export { Chunker } from './chunker';
 export { type ChunkStore, MAX_CHUNK_BYTES, type PutChunk } from './chunks';
 export { type Digest, digestOf, isDigest } from './digest';
 export { ArtifactDirectory } from './directory';
+export type { Collected, LiveReferences } from './garbage';
 export {
   type Attribute,
   checkEntry,
@@ -26,6 +27,7 @@ export {
   ManifestRefused,
   type Segment,
 } from './manifest';
+export { openArtifacts } from './open';
 export {
   ArtifactNotFound,
   type ArtifactStore,

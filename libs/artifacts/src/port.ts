@@ -1,6 +1,7 @@
 import type { Readable } from 'node:stream';
 import type { ChunkStore } from './chunks';
 import type { Digest } from './digest';
+import type { Collected, LiveReferences } from './garbage';
 
 /** Content that is named by its digest: written once, never changed, verified on the way in and out. */
 export interface ArtifactStore {
@@ -23,6 +24,12 @@ export interface ArtifactStore {
 
   /** What checkpoints are made of. Runners alone reach it, with digests that the history names. */
   readonly chunks: ChunkStore;
+
+  /**
+   * Removes what nothing live refers to and nobody has put or asked for within the grace period: what is
+   * being written, or was just promised to somebody, is younger.
+   */
+  collect(live: LiveReferences): Promise<Collected>;
 }
 
 export interface PutOptions {
