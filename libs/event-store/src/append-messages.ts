@@ -83,11 +83,14 @@ const writeEvent = (writer: Writer, event: EncodedEvent, size: number): Writer =
 
 const correlationPrefix = '00000000-0000-4000-8000-';
 
-/** A BatchAppendReq in its frame. The correlation is handed back by the server. */
-export function appendFrame(body: AppendBody, correlation: number, deadlineMs: number): Buffer {
+/**
+ * A BatchAppendReq in its frame. The correlation is handed back by the server. How long the append may
+ * wait is said as a duration: the server's clock may be another.
+ */
+export function appendFrame(body: AppendBody, correlation: number, withinMs: number): Buffer {
   const correlationId = correlationPrefix + correlation.toString(16).padStart(12, '0');
-  const seconds = Math.floor(deadlineMs / 1000);
-  const nanos = Math.floor(deadlineMs % 1000) * 1_000_000;
+  const seconds = Math.floor(withinMs / 1000);
+  const nanos = Math.floor(withinMs % 1000) * 1_000_000;
   const { expected, streamName } = body;
   const idSize = fieldSize(correlationId.length);
   const nameSize = fieldSize(streamName.length);
@@ -106,7 +109,7 @@ export function appendFrame(body: AppendBody, correlation: number, deadlineMs: n
     .bytes(3, streamName);
   if (typeof expected === 'number') writer.varint(2, expected);
   else writer.open(expected === 'none' ? 3 : 4, 0);
-  writer.open(6, deadlineSize).varint(1, seconds).varint(2, nanos);
+  writer.open(7, deadlineSize).varint(1, seconds).varint(2, nanos);
   for (const [n, event] of body.events.entries()) writeEvent(writer, event, sizes[n] ?? 0);
   return writer.varint(4, 1).finish();
 }

@@ -43,16 +43,14 @@ export class Appender {
           line.pending.delete(correlation);
           then(value);
         };
-      const timer = setTimeout(
-        () => {
-          line.pending.get(correlation)?.reject(lost('no answer in time'));
-          // A server that owes an answer may be gone without a word: the others look elsewhere too.
-          line.call.cancel();
-        },
-        Math.max(1, deadlineMs - Date.now()),
-      );
+      const withinMs = Math.max(1, deadlineMs - Date.now());
+      const timer = setTimeout(() => {
+        line.pending.get(correlation)?.reject(lost('no answer in time'));
+        // A server that owes an answer may be gone without a word: the others look elsewhere too.
+        line.call.cancel();
+      }, withinMs);
       line.pending.set(correlation, { body, resolve: settle(resolve), reject: settle(reject) });
-      line.call.send(appendFrame(body, correlation, deadlineMs));
+      line.call.send(appendFrame(body, correlation, withinMs));
     });
   }
 
