@@ -1,11 +1,17 @@
+import { isDeepStrictEqual } from 'node:util';
 import type { EventStore, RecordedEvent } from '@vmux/event-store';
-import { EVENT_RELAY_STREAM, logStream, sessionStream } from '@vmux/events';
+import { decode, EVENT_RELAY_STREAM, logStream, sessionStream } from '@vmux/events';
 import type { SandboxId } from '@vmux/runner-kit';
 import { connect } from 'nats';
+import { summaryJson } from '../../apps/gateway/src/application/present';
+import { project } from '../../apps/gateway/src/projections/project';
+import { type SessionRow, summaryOf } from '../../apps/gateway/src/projections/session-row';
+import { SessionHistory } from '../../apps/session-service/src/application/session-history';
+import { Snapshots } from '../../apps/session-service/src/application/snapshots';
 import type { Cast } from '../support/cast';
 import type { PatientClient } from './client';
 import type { Faults } from './nemesis';
-import type { Operation, Script } from './workload';
+import { type Operation, type Script, streamOf } from './workload';
 
 export interface Violation {
   readonly law: string;
@@ -66,6 +72,7 @@ export class Checker {
       }
     }
     await this.checkLists();
+    await this.checkSnapshots();
     await this.checkRelay();
   }
 
@@ -107,13 +114,13 @@ export class Checker {
       );
     const times = marks?.get(operation.mark) ?? 0;
     if (times > 1)
-      await this.addWithHistory('3 once', `${session}/${execId} ran ${times} times`, session);
+      await this.addWithHistory('3 once', `${session}/${execId} ran ${times} times`, operation);
     const unknown = exec.exit?.kind === 'unknown';
     if (unknown && !this.faults.struck.has(session)) {
       await this.addWithHistory(
         '5 no invented outcomes',
         `${session}/${execId} is unknown (${exec.exit?.reason}) though its sandbox was left alone`,
-        session,
+        operation,
       );
     }
     if (kind === 'cancel') {
@@ -128,9 +135,10 @@ export class Checker {
     }
     const succeeded = exec.exit?.kind === 'exited' && exec.exit.code === 0;
     if (!succeeded && !unknown && exec.exit?.kind !== 'not_started') {
-      this.add(
+      await this.addWithHistory(
         '5 no invented outcomes',
-        `${session}/${execId} ended as ${JSON.stringify(exec.exit)}`,
+        `${session}/${execId} (${kind}) ended as ${JSON.stringify(exec.exit)}`,
+        operation,
       );
     }
     if (succeeded && marks && !this.faults.struck.has(session) && times !== 1) {
@@ -162,8 +170,9 @@ export class Checker {
     return answer.status === 200 ? answer.json : null;
   }
 
-  private async logOf({ session, execId, kind }: Operation): Promise<Buffer> {
-    const stream = kind === 'terminal' ? 'pty' : 'stdout';
+  private async logOf(operation: Operation): Promise<Buffer> {
+    const { session, execId } = operation;
+    const stream = streamOf(operation);
     const { bytes, complete, status } = await this.client.read(
       `/v1/sessions/${session}/logs?exec=${execId}&stream=${stream}`,
     );
@@ -197,16 +206,36 @@ export class Checker {
     }
   }
 
-  /** Lists are eventual: they are given a moment to be what the histories say. */
+  /** Lists are eventual: they are given a moment to be what a fresh replay of the histories says. */
   private async checkLists(): Promise<void> {
     for (const session of this.script.sessions) {
-      const { json: read } = await this.client.call('GET', `/v1/sessions/${session}`);
-      const path = `/v1/sessions?limit=100&after=${read.position}`;
-      const { json: listed } = await this.client.call('GET', path);
-      const row = listed.sessions?.find((each: { id: string }) => each.id === session);
-      if (row?.status !== read.status) {
-        this.add('1 the history', `${session} is ${read.status} and listed as ${row?.status}`);
+      let row: SessionRow | null = null;
+      let position = 0n;
+      for await (const stored of this.eventsOf(sessionStream(session))) {
+        const recorded = decode(stored);
+        position = stored.position;
+        if (recorded) row = project(row, { ...recorded, position });
       }
+      const expected = row && JSON.stringify(summaryJson(summaryOf(row)));
+      const path = `/v1/sessions?limit=100&after=${position}`;
+      const { json: listed } = await this.client.call('GET', path);
+      const shown = listed.sessions?.find((each: { id: string }) => each.id === session);
+      if (JSON.stringify(shown) !== expected)
+        this.add(
+          '1 the history',
+          `${session} is listed as ${JSON.stringify(shown)}, not ${expected}`,
+        );
+    }
+  }
+
+  /** What was kept of a session to read less is what all of its events say. */
+  private async checkSnapshots(): Promise<void> {
+    const quiet = { debug() {}, info() {}, warn() {}, error() {} };
+    for (const session of this.script.sessions) {
+      const history = new SessionHistory(this.store, new Snapshots(this.store), quiet, 1);
+      const [kept, whole] = [await history.load(session), await history.replay(session)];
+      if (!isDeepStrictEqual(plain(kept.session), plain(whole.session)))
+        this.add('1 the history', `the snapshot of ${session} is not what its replay is`);
     }
   }
 
@@ -271,15 +300,25 @@ export class Checker {
     }
   }
 
-  private async addWithHistory(law: string, what: string, session: string): Promise<void> {
+  private async addWithHistory(
+    law: string,
+    what: string,
+    { session, execId }: Operation,
+  ): Promise<void> {
     const history: string[] = [];
     for await (const { revision, type, data } of this.eventsOf(sessionStream(session))) {
-      history.push(`${revision} ${type} ${JSON.stringify(data).slice(0, 200)}`);
+      const text = JSON.stringify(data);
+      // What happened to other execs says nothing about this one.
+      if (type.startsWith('Exec') && !text.includes(execId ?? '')) continue;
+      history.push(`${revision} ${type} ${text.slice(0, 200)}`);
     }
-    this.violations.push({ law, what, history: history.slice(-40) });
+    this.violations.push({ law, what, history });
   }
 
   private add(law: string, what: string): void {
     this.violations.push({ law, what });
   }
 }
+
+/** As it is after a snapshot: undefined members do not survive one. */
+const plain = (value: unknown): unknown => JSON.parse(JSON.stringify(value));

@@ -44,16 +44,45 @@ export class PatientClient {
     }
   }
 
+  /** Bytes, again and again until they are answered or nobody wants them any more. */
+  async write(
+    path: string,
+    bytes: Uint8Array<ArrayBuffer>,
+    isVain: () => boolean,
+  ): Promise<Answer | null> {
+    for (let pauseMs = 50; !isVain(); pauseMs = Math.min(pauseMs * 2, 1_000)) {
+      try {
+        const answer = await this.send('POST', path, bytes, {
+          'content-type': 'application/octet-stream',
+        });
+        if (answer.status < 500 && answer.status !== 429) return answer;
+      } catch (fault) {
+        if (!isConnectionFault(fault)) throw fault;
+      }
+      this.failures += 1;
+      await new Promise((done) => setTimeout(done, pauseMs));
+    }
+    return null;
+  }
+
   async once(method: string, path: string, body?: unknown, key?: string): Promise<Answer> {
+    return this.send(method, path, body === undefined ? undefined : JSON.stringify(body), {
+      ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+      ...(key === undefined ? {} : { 'idempotency-key': key }),
+    });
+  }
+
+  private async send(
+    method: string,
+    path: string,
+    body: string | Uint8Array<ArrayBuffer> | undefined,
+    headers: Readonly<Record<string, string>>,
+  ): Promise<Answer> {
     this.requests += 1;
     const response = await fetch(`${this.random.pick(this.gateways)}${path}`, {
       method,
-      headers: {
-        authorization: `Bearer ${this.key}`,
-        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
-        ...(key === undefined ? {} : { 'idempotency-key': key }),
-      },
-      body: body === undefined ? undefined : JSON.stringify(body),
+      headers: { authorization: `Bearer ${this.key}`, ...headers },
+      body,
       signal: AbortSignal.timeout(20_000),
     });
     const text = await response.text();
@@ -69,28 +98,29 @@ export class PatientClient {
     return new Promise((resolve) => {
       const pieces: Buffer[] = [];
       let size = 0;
-      const done = (complete: boolean, status: number) =>
+      let status = 0;
+      const done = (complete: boolean) =>
         resolve({ bytes: Buffer.concat(pieces), complete, status });
       const call = request(
         `${this.random.pick(this.gateways)}${path}`,
         { headers: { authorization: `Bearer ${this.key}` } },
         (response) => {
-          const status = response.statusCode ?? 0;
+          status = response.statusCode ?? 0;
           response.on('data', (piece: Buffer) => {
             pieces.push(piece);
             size += piece.length;
             if (size < maxBytes) return;
             response.destroy();
-            done(false, status);
+            done(false);
           });
-          response.on('end', () => done(response.complete && status === 200, status));
-          response.on('error', () => done(false, status));
+          response.on('end', () => done(response.complete && status === 200));
+          response.on('error', () => done(false));
         },
       );
       // A frozen gateway says nothing at all.
       call.setTimeout(8_000, () => call.destroy());
-      call.on('error', () => done(false, 0));
-      call.on('close', () => done(false, 0));
+      call.on('error', () => done(false));
+      call.on('close', () => done(false));
       call.end();
     });
   }

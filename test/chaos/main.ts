@@ -46,7 +46,7 @@ async function main(): Promise<number> {
   if (!(seconds > 0) || !Number.isInteger(seed) || !(sessions > 0)) throw new Error(usage);
   console.error(`chaos: ${seconds} s, seed ${seed}, ${sessions} sessions`);
 
-  const cast = await assemble();
+  const cast = await assemble({ breakable: true });
   cleanUp = async () => {
     for (const actor of cast.actors) await actor.kill();
     await sweep(cast);

@@ -4,7 +4,7 @@ import { generated, generatorLine } from './generator';
 
 /** What a client asked for and what it was told, for the checker. */
 export interface Operation {
-  readonly kind: 'mark' | 'logger' | 'terminal' | 'cancel';
+  readonly kind: 'mark' | 'logger' | 'terminal' | 'cancel' | 'reader' | 'typed';
   readonly session: string;
   readonly key: string;
   readonly mark: string;
@@ -66,24 +66,24 @@ async function playSession(
   script.sessions.push(session);
   const loggers: Promise<void>[] = [];
   while (settings.isOpen()) {
-    const kind = random.pick(['mark', 'mark', 'mark', 'logger', 'cancel', 'terminal'] as const);
-    if (kind === 'logger' && loggers.length > 8) continue;
+    const kind = random.pick(KINDS);
+    if (kind !== 'mark' && loggers.length > 12) continue;
     const operation = newOperation(kind, session, random);
     script.operations.push(operation);
     const done = play(settings, script, operation);
-    if (kind === 'logger' || kind === 'terminal') loggers.push(done);
-    else await done;
+    if (kind === 'mark' || kind === 'cancel') await done;
+    else loggers.push(done);
     await new Promise((next) => setTimeout(next, random.integer(200)));
   }
   await Promise.all(loggers);
 }
 
+const KINDS = ['mark', 'mark', 'mark', 'logger', 'cancel', 'terminal', 'reader', 'typed'] as const;
 const slices = 20;
 const sliceBytes = 20_000;
 
 function newOperation(kind: Operation['kind'], session: string, random: SeededRandom): Operation {
   const seed = random.integer(2 ** 31);
-  const expected = kind === 'logger' ? generated(seed, slices, sliceBytes) : null;
   return {
     kind,
     session,
@@ -91,11 +91,36 @@ function newOperation(kind: Operation['kind'], session: string, random: SeededRa
     mark: `m${seed.toString(36)}-${random.integer(1e9).toString(36)}`,
     execId: null,
     answers: [],
-    expected: kind === 'terminal' ? Buffer.from(terminalText) : expected,
+    expected: expectedOf(kind, seed),
     cancelled: false,
     seed,
   };
 }
+
+const inputBytes = 40_000;
+const readyText = 'ready';
+
+/** What it will have written, if it comes to its end. */
+function expectedOf(kind: Operation['kind'], seed: number): Buffer | null {
+  switch (kind) {
+    case 'logger':
+      return generated(seed, slices, sliceBytes);
+    case 'terminal':
+      return Buffer.from(terminalText);
+    case 'reader':
+      return inputOf(seed);
+    case 'typed':
+      return Buffer.concat([Buffer.from(readyText), inputOf(seed)]);
+    default:
+      return null;
+  }
+}
+
+const inputOf = (seed: number): Buffer<ArrayBuffer> => Buffer.from(generated(seed, 1, inputBytes));
+
+/** On terminals output has one stream. */
+export const streamOf = ({ kind }: Pick<Operation, 'kind'>): 'pty' | 'stdout' =>
+  kind === 'terminal' || kind === 'typed' ? 'pty' : 'stdout';
 
 const terminalText = Array.from(
   { length: 2_000 },
@@ -114,6 +139,13 @@ function bodyOf(operation: Operation): object {
     case 'terminal':
       return {
         command: `${record}; i=0; while [ $i -lt 2000 ]; do echo "line $i of a terminal"; i=$((i+1)); done`,
+        pty: { cols: 80, rows: 24 },
+      };
+    case 'reader':
+      return { command: `${record}; exec cat`, stdin: true };
+    case 'typed':
+      return {
+        command: `${record}; stty raw -echo; printf ${readyText}; exec head -c ${inputBytes}`,
         pty: { cols: 80, rows: 24 },
       };
     case 'cancel':
@@ -158,7 +190,45 @@ async function play(
     lastAnswer: '',
   };
   script.followers.push(follower);
-  await follow(client, random, follower);
+  const following = follow(client, random, follower);
+  if (operation.kind === 'reader' || operation.kind === 'typed') await feed(client, follower);
+  await following;
+}
+
+/** Until so much can be read of it, or it has ended. */
+async function shown(client: PatientClient, { operation }: Follower, size: number) {
+  const { session, execId } = operation;
+  const path = `/v1/sessions/${session}/logs?exec=${execId}&stream=${streamOf(operation)}&follow=true`;
+  for (;;) {
+    const { bytes, complete, status } = await client.read(path, size);
+    if (complete || (status === 200 && bytes.length >= size)) return;
+    await new Promise((next) => setTimeout(next, 50));
+  }
+}
+
+const pieceBytes = 5_000;
+let writers = 0;
+
+/** Gives an exec its input, piece by piece; a piece whose answer was lost is sent again as it was. */
+async function feed(client: PatientClient, follower: Follower): Promise<void> {
+  const { session, execId, kind, seed } = follower.operation;
+  const input = inputOf(seed);
+  const writer = Date.now() * 1000 + (writers++ % 1000);
+  const path = `/v1/sessions/${session}/execs/${execId}/stdin?writer=${writer}`;
+  if (kind === 'typed') await shown(client, follower, readyText.length);
+  for (let offset = 0; offset < input.length && !follower.finished; ) {
+    const piece = input.subarray(offset, offset + pieceBytes);
+    const answer = await client.write(`${path}&offset=${offset}`, piece, () => follower.finished);
+    // It has ended, or the sandbox is gone: its outcome says so.
+    if (answer?.status !== 200) return;
+    offset += piece.length;
+  }
+  if (kind === 'reader' && !follower.finished)
+    await client.write(
+      `${path}&offset=${input.length}&eof=true`,
+      Buffer.alloc(0),
+      () => follower.finished,
+    );
 }
 
 /** Reads to the end of the exec, dropping the connection at random and going on at the offset it has. */
@@ -167,8 +237,8 @@ async function follow(
   random: SeededRandom,
   follower: Follower,
 ): Promise<void> {
-  const { session, execId, kind } = follower.operation;
-  const stream = kind === 'terminal' ? 'pty' : 'stdout';
+  const { session, execId } = follower.operation;
+  const stream = streamOf(follower.operation);
   while (!follower.finished) {
     const drop = random.integer(3) === 0 ? 1 + random.integer(200_000) : undefined;
     const path = `/v1/sessions/${session}/logs?exec=${execId}&stream=${stream}&follow=true&offset=${follower.bytes.length}`;

@@ -2,8 +2,9 @@ import { createHash, randomUUID } from 'node:crypto';
 import { connect, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describeUnless, releaseAll, until } from '@vmux/testing';
+import type { Actor } from '../support/actor';
 import { ApiClient } from '../support/api-client';
-import { type Actor, assemble, type Cast } from '../support/cast';
+import { assemble, type Cast } from '../support/cast';
 import { firstProcessOf, sandboxesOf, sweep } from '../support/sandboxes';
 
 const isRoot = process.getuid?.() === 0;

@@ -5,69 +5,21 @@ import { inboxPrefixOf, type Role, renderServerConfig, userOf } from '@vmux/mess
 import {
   freePort,
   projectRoot,
-  type RunningProcess,
   releaseLater,
   startProcess,
   temporaryDirectory,
 } from '@vmux/testing';
 import type { NsDriverOptions } from '../../apps/runner-local/src/drivers/ns-driver';
-
-/** A process of the stack that can be killed, frozen and started again on the same port and data. */
-export class Actor {
-  private process: RunningProcess<unknown> | undefined;
-
-  constructor(
-    readonly name: string,
-    private readonly launch: () => Promise<RunningProcess<unknown>>,
-    /** Forgets what it kept, while it is down. */
-    readonly forget: () => void = () => undefined,
-  ) {}
-
-  get isUp(): boolean {
-    return this.process !== undefined;
-  }
-
-  get pid(): number | undefined {
-    return this.process?.pid;
-  }
-
-  get output(): string {
-    return this.process?.output() ?? '';
-  }
-
-  async start(): Promise<void> {
-    // A start may meet a peer that is down: whoever supervises processes tries again.
-    for (let attempt = 1; ; attempt++) {
-      try {
-        this.process = await this.launch();
-        return;
-      } catch (fault) {
-        if (attempt === 5) throw fault;
-      }
-    }
-  }
-
-  async kill(): Promise<void> {
-    const process = this.process;
-    this.process = undefined;
-    await process?.kill('SIGKILL');
-  }
-
-  async stop(): Promise<void> {
-    const process = this.process;
-    this.process = undefined;
-    await process?.stop(10_000);
-  }
-
-  signal(signal: 'SIGSTOP' | 'SIGCONT'): void {
-    if (this.process) process.kill(this.process.pid, signal);
-  }
-}
+import { Actor } from './actor';
+import { fillDisk, mountDisk, redisActor } from './breakable';
+import { Link } from './link';
 
 export interface Cast {
   readonly dir: string;
   readonly actors: readonly Actor[];
   readonly gateways: readonly string[];
+  /** Between the processes and NATS and the event store; none unless they were asked for. */
+  readonly links: readonly Link[];
   readonly natsUrl: string;
   readonly natsLogin: {
     readonly user: string;
@@ -81,6 +33,8 @@ export interface Cast {
   apiKey(): string;
   /** A client of the event store that nothing of the stack shares. */
   openStore(): EventStore;
+  /** Leaves no room for the event store until the returned function is called; only on a disk of its own. */
+  fillDisk(): () => void;
 }
 
 export interface Settings {
@@ -90,6 +44,8 @@ export interface Settings {
   readonly runner?: NodeJS.ProcessEnv;
   /** How many gateways and how many session services. */
   readonly copies?: number;
+  /** With a Redis for the gateways, links that can be cut and a disk that can be filled. */
+  readonly breakable?: boolean;
 }
 
 const roles: readonly Role[] = ['gateway', 'session-service', 'consumer', { runner: 'local' }];
@@ -99,6 +55,7 @@ export async function assemble({
   gateway = {},
   runner = {},
   copies = 2,
+  breakable = false,
 }: Settings = {}): Promise<Cast> {
   const dir = temporaryDirectory('chaos');
   const passwordFile = (role: Role) => join(dir, `${userOf(role)}.password`);
@@ -132,62 +89,74 @@ export async function assemble({
 
   const storePort = await freePort();
   const storeDir = join(dir, 'event-store');
-  const store = new Actor('event-store', () =>
-    service('event-store', {}, ['--data', storeDir, '--port', String(storePort)]),
+  if (breakable) mountDisk(storeDir);
+  const store = new Actor('event-store', (flaw) =>
+    service('event-store', flaw, ['--data', storeDir, '--port', String(storePort)]),
   );
+  const links: Link[] = [];
+  const linked = async (port: number, from: string, to: string): Promise<number> => {
+    if (!breakable) return port;
+    const link = await Link.to(port, `${from} → ${to}`);
+    links.push(link);
+    return link.port;
+  };
   await Promise.all([nats.start(), store.start()]);
   const secrets = JSON.parse(
     store.output.split('\n').find((line) => line.startsWith('{"ready"')) ?? '{}',
   );
-  const storeUrl = `esdb://admin@127.0.0.1:${storePort}?tls=true&tlsCAFile=${encodeURIComponent(secrets.caFile)}`;
+  const storeUrlAt = (port: number) =>
+    `esdb://admin@127.0.0.1:${port}?tls=true&tlsCAFile=${encodeURIComponent(secrets.caFile)}`;
+  const storeUrl = storeUrlAt(storePort);
 
   const shared = {
     PATH: process.env.PATH,
-    NATS_URL: `nats://127.0.0.1:${natsPort}`,
-    EVENTSTORE_URL: storeUrl,
     EVENTSTORE_PASSWORD_FILE: secrets.passwordFile,
     VMUX_KEYS_DIR: join(dir, 'keys'),
     VMUX_ARTIFACTS_DIR: join(dir, 'artifacts'),
   };
-  const as = (role: Role) => ({
+  const as = async (role: Role, name: string) => ({
     ...shared,
+    NATS_URL: `nats://127.0.0.1:${await linked(natsPort, name, 'nats')}`,
     NATS_USER: userOf(role),
     NATS_PASSWORD_FILE: passwordFile(role),
+    EVENTSTORE_URL: storeUrlAt(await linked(storePort, name, 'event-store')),
   });
+  const redis = breakable ? await redisActor(dir) : null;
+  await redis?.actor.start();
   const sandboxesDir = join(dir, 'runner');
   const ports: number[] = [];
   for (let copy = 0; copy < copies; copy++) ports.push(await freePort());
-  const others = [
-    ...ports.map((_, index) => {
-      const name = `session-service-${index + 1}`;
-      return new Actor(name, () =>
-        service('session-service', { ...as('session-service'), VMUX_INSTANCE: name }),
-      );
-    }),
-    new Actor('runner', () =>
-      service('runner-local', {
-        ...as({ runner: 'local' }),
-        VMUX_RUNNER_DIR: sandboxesDir,
-        ...runner,
-      }),
-    ),
-    ...ports.map(
-      (port, index) =>
-        new Actor(`gateway-${index + 1}`, () =>
-          service('gateway', {
-            ...as('gateway'),
-            VMUX_PORT: String(port),
-            VMUX_DATA_DIR: join(dir, `gateway-${index + 1}`),
-            VMUX_LIVE_SESSIONS: '1000',
-            VMUX_REQUESTS_PER_SECOND: '100000',
-            VMUX_REQUEST_BURST: '100000',
-            ...gateway,
-          }),
-        ),
-    ),
-  ];
+  const others: Actor[] = [];
+  const add = async (name: string, app: string, role: Role, env: NodeJS.ProcessEnv) => {
+    const own = { ...(await as(role, name)), ...env };
+    others.push(new Actor(name, (flaw) => service(app, { ...own, ...flaw })));
+  };
+  for (const [index] of ports.entries()) {
+    const name = `session-service-${index + 1}`;
+    await add(name, 'session-service', 'session-service', { VMUX_INSTANCE: name });
+  }
+  await add(
+    'runner',
+    'runner-local',
+    { runner: 'local' },
+    {
+      VMUX_RUNNER_DIR: sandboxesDir,
+      ...runner,
+    },
+  );
+  for (const [index, port] of ports.entries()) {
+    await add(`gateway-${index + 1}`, 'gateway', 'gateway', {
+      VMUX_PORT: String(port),
+      VMUX_DATA_DIR: join(dir, `gateway-${index + 1}`),
+      VMUX_LIVE_SESSIONS: '1000',
+      VMUX_REQUESTS_PER_SECOND: '100000',
+      VMUX_REQUEST_BURST: '100000',
+      ...redis?.env,
+      ...gateway,
+    });
+  }
   for (const actor of others) await actor.start();
-  const actors = [nats, store, ...others];
+  const actors = [nats, store, ...(redis ? [redis.actor] : []), ...others];
   releaseLater(async () => {
     for (const actor of [...actors].reverse()) await actor.stop();
   });
@@ -195,7 +164,8 @@ export async function assemble({
     dir,
     actors,
     gateways: ports.map((port) => `http://127.0.0.1:${port}`),
-    natsUrl: shared.NATS_URL,
+    links,
+    natsUrl: `nats://127.0.0.1:${natsPort}`,
     natsLogin: {
       user: 'consumer',
       pass: passwordOf('consumer'),
@@ -209,14 +179,21 @@ export async function assemble({
     },
     apiKey: () => readFileSync(join(dir, 'gateway-1/api-key'), 'utf8').trim(),
     openStore: () => connectEventStore({ url: storeUrl, passwordFile: secrets.passwordFile }),
+    fillDisk: () => fillDisk(storeDir),
   };
 }
 
 const service = (name: string, env: NodeJS.ProcessEnv, args: readonly string[] = []) =>
   startProcess({
     command: process.execPath,
-    args: [join(projectRoot(), `dist/apps/${name}/src/main.js`), ...args],
+    args: [
+      ...(env.VMUX_CLOCK_SHIFT_MS || env.VMUX_CRASH_AT ? ['--require', preload()] : []),
+      join(projectRoot(), `dist/apps/${name}/src/main.js`),
+      ...args,
+    ],
     env: { PATH: process.env.PATH, VMUX_LOG_LEVEL: 'warn', ...env },
     ready: (line) => (line.startsWith('{"ready":true') ? {} : undefined),
     readyTimeoutMs: 30_000,
   });
+
+const preload = (): string => join(projectRoot(), 'dist/test/support/preload.js');

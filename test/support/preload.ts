@@ -1,0 +1,54 @@
+/**
+ * Loaded into a process of the stack before its own code, by tests alone.
+ * VMUX_CLOCK_SHIFT_MS moves its clock. VMUX_CRASH_AT=<point>:<n> ends it at the n-th passing of a point:
+ * before-answer (done, and nobody was told), after-answer (told, and nothing was made of it), before-sync
+ * and after-sync (of the event store's log).
+ */
+import fs from 'node:fs';
+import { MsgImpl } from 'nats/lib/nats-base-client/msg';
+import { NatsConnectionImpl } from 'nats/lib/nats-base-client/nats';
+
+const [point, times = '1'] = (process.env.VMUX_CRASH_AT ?? '').split(':');
+let left = Number(times);
+
+function pass(name: string): void {
+  if (name !== point) return;
+  left -= 1;
+  if (left === 0) process.kill(process.pid, 'SIGKILL');
+}
+
+function shiftClock(byMs: number): void {
+  const RealDate = Date;
+  const now = () => RealDate.now() + byMs;
+  globalThis.Date = new Proxy(RealDate, {
+    construct: (target, given) =>
+      Reflect.construct(target, given.length === 0 ? [now()] : given) as Date,
+    get: (target, name, receiver) => (name === 'now' ? now : Reflect.get(target, name, receiver)),
+  });
+}
+
+const shiftMs = Number(process.env.VMUX_CLOCK_SHIFT_MS ?? 0);
+if (shiftMs !== 0) shiftClock(shiftMs);
+
+if (point) {
+  const { respond } = MsgImpl.prototype;
+  MsgImpl.prototype.respond = function (...given: Parameters<typeof respond>) {
+    pass('before-answer');
+    return respond.apply(this, given);
+  };
+  const { request } = NatsConnectionImpl.prototype;
+  NatsConnectionImpl.prototype.request = async function (...given: Parameters<typeof request>) {
+    const answer = await request.apply(this, given);
+    // What JetStream answers is no acknowledgement of ours.
+    if (/^vmux\.(commands|reports)\./.test(String(given[0]))) pass('after-answer');
+    return answer;
+  };
+  const { fdatasync } = fs;
+  fs.fdatasync = Object.assign((fd: number, done: fs.NoParamCallback) => {
+    pass('before-sync');
+    fdatasync(fd, (fault) => {
+      pass('after-sync');
+      done(fault);
+    });
+  }, fdatasync);
+}
