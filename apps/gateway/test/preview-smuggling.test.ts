@@ -127,6 +127,45 @@ describe('Between a client and an app that do not keep to the rules, a preview',
     expect(await outcome(port)).toBe('cut');
   });
 
+  it('delivers an answer whose app did not read the request, and goes on with the connection', async () => {
+    const port = await rawApp((socket) => {
+      socket.once('data', () => {
+        socket.pause();
+        socket.end('HTTP/1.1 413 Too Large\r\nContent-Length: 4\r\nConnection: close\r\n\r\nfull');
+      });
+    });
+    const client = await stage.client(port);
+    const body = Buffer.alloc(5_000_000);
+    expect(await client.call('/', { method: 'POST', body })).toMatchObject({
+      ...{ status: 413, text: 'full' },
+    });
+  });
+
+  it('cuts a request that its client broke off', async () => {
+    const seen: string[] = [];
+    const app = await httpApp(
+      createServer((request) => {
+        request.on('data', (piece: Buffer) => seen.push(`data ${piece.length}`));
+        request.on('error', () => seen.push('cut'));
+        request.on('end', () => seen.push('end'));
+      }),
+    );
+    const client = await stage.client(app);
+    const framings: Record<string, string>[] = [
+      { 'content-length': '100' },
+      { 'transfer-encoding': 'chunked' },
+    ];
+    for (const headers of framings) {
+      const call = client.open('/', { method: 'POST', headers });
+      call.on('error', () => undefined);
+      call.write('only this');
+      await until(() => seen.includes('data 9'));
+      call.destroy();
+      await until(() => seen.includes('cut'));
+      expect(seen.splice(0)).toEqual(['data 9', 'cut']);
+    }
+  });
+
   it('ends an answer without a length with its connection', async () => {
     const client = await stage.client(await answering('HTTP/1.0 200 OK\r\n\r\nall of this'));
     expect(await client.get('/')).toMatchObject({ status: 200, text: 'all of this' });

@@ -1,5 +1,5 @@
 import { request as httpRequest, type IncomingMessage, type ServerResponse } from 'node:http';
-import type { Duplex } from 'node:stream';
+import type { Duplex, Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import type { OpenedStream } from '@vmux/tunnel';
 import { type Forwarding, requestHeaders, responseHeaders } from './preview-headers';
@@ -53,8 +53,7 @@ export class PreviewProxy {
     response.once('close', leave);
     passage.signal.addEventListener('abort', cut, { once: true });
     try {
-      // What the app has not read when it answers is not needed any more.
-      pipeline(request, call).catch(() => undefined);
+      send(request, call);
       const answer = await this.head(call);
       if ('socket' in answer) {
         answer.socket.destroy();
@@ -146,6 +145,18 @@ export class PreviewProxy {
       call.once('close', () => settle(() => reject(new BadAnswer('it closed the connection'))));
     });
   }
+}
+
+/** A body that breaks off is cut for the app too. What it has not read when it is done is read off. */
+function send(request: IncomingMessage, call: Writable): void {
+  request.pipe(call);
+  request.once('close', () => {
+    if (!request.complete) call.destroy();
+  });
+  call.once('close', () => {
+    request.unpipe(call);
+    request.resume();
+  });
 }
 
 type Head =

@@ -8,8 +8,6 @@ export class TunnelSocket extends Duplex {
 
   constructor(private readonly tunnel: OpenedStream) {
     super({ allowHalfOpen: true });
-    // A port that refuses is told by the result also while nobody reads.
-    tunnel.result.catch((fault: Error) => this.destroy(fault));
   }
 
   override _read(): void {
@@ -17,8 +15,12 @@ export class TunnelSocket extends Duplex {
     else void this.pump();
   }
 
-  override _write(chunk: Buffer, _encoding: string, done: (fault?: Error | null) => void): void {
-    this.tunnel.send(chunk).then(() => done(), done);
+  /**
+   * A write that fails says nothing: an app may answer and close without having read everything. Whether
+   * the connection broke is told where it is read, after what had arrived before.
+   */
+  override _write(chunk: Buffer, _encoding: string, done: () => void): void {
+    this.tunnel.send(chunk).then(done, () => done());
   }
 
   override _final(done: () => void): void {
