@@ -1,7 +1,9 @@
 import { join } from 'node:path';
-import { projectRoot, releaseAll, startProcess } from '@vmux/testing';
+import { type EventStore, type RecordedEvent, StoreUnavailable } from '@vmux/event-store';
+import { projectRoot, releaseAll, startProcess, until } from '@vmux/testing';
 import { canonicalDigest } from '../src/application/canonical-json';
 import { RateLimit } from '../src/application/rate-limit';
+import { GuardedStore } from '../src/application/store-guard';
 import { Tickets } from '../src/application/tickets';
 import { configFrom } from '../src/config';
 import { millisecondsOf } from '../src/http/dto';
@@ -127,5 +129,49 @@ describe('a duration', () => {
     ['1h', 3_600_000],
   ])('%s is %d ms', (text, ms) => {
     expect(millisecondsOf(text)).toBe(ms);
+  });
+});
+
+describe('a store that is slow', () => {
+  const event = { revision: 0 } as RecordedEvent;
+  const storeWith = (answers: () => boolean): EventStore => ({
+    append: () => Promise.reject(new Error('not asked for')),
+    async *read(stream, { signal } = {}) {
+      if (stream !== 'probe' && answers()) return yield event;
+      await new Promise((_, reject) =>
+        signal?.addEventListener('abort', () => reject(signal.reason), { once: true }),
+      );
+    },
+    subscribe: () => {
+      throw new Error('not asked for');
+    },
+    close: async () => undefined,
+  });
+  const first = async (store: EventStore) => {
+    for await (const each of store.read('stream')) return each;
+    return null;
+  };
+
+  it('is not taken for one that is away as long as it answers anybody', async () => {
+    let answers = true;
+    let asked = 0;
+    const inner = storeWith(() => answers);
+    const counted: EventStore = {
+      ...inner,
+      read: (stream, options) => {
+        if (stream === 'probe') asked += 1;
+        return inner.read(stream, options);
+      },
+    };
+    const guarded = new GuardedStore(counted, { probe: 'probe', everyMs: 5, answersWithinMs: 50 });
+    try {
+      await until(async () => (await first(guarded)) === event && asked > 3);
+      expect(guarded.answers).toBe(true);
+      answers = false;
+      await until(() => !guarded.answers);
+      await expect(first(guarded)).rejects.toBeInstanceOf(StoreUnavailable);
+    } finally {
+      await guarded.close();
+    }
   });
 });

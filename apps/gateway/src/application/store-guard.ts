@@ -27,6 +27,7 @@ export class GuardedStore implements EventStore {
   private readonly underWay = new Set<AbortController>();
   private readonly timer: NodeJS.Timeout;
   private asking = false;
+  private heardAt = Number.NEGATIVE_INFINITY;
 
   constructor(
     private readonly inner: EventStore,
@@ -49,7 +50,9 @@ export class GuardedStore implements EventStore {
     events: readonly NewEvent[],
   ): Promise<Appended> {
     this.expectUp();
-    return this.inner.append(stream, expected, events);
+    const appended = await this.inner.append(stream, expected, events);
+    this.heardAt = performance.now();
+    return appended;
   }
 
   async *read(stream: string, options: ReadOptions = {}): AsyncGenerator<RecordedEvent> {
@@ -58,7 +61,10 @@ export class GuardedStore implements EventStore {
     const signal = options.signal ? AbortSignal.any([options.signal, given.signal]) : given.signal;
     this.underWay.add(given);
     try {
-      yield* this.inner.read(stream, { ...options, signal });
+      for await (const event of this.inner.read(stream, { ...options, signal })) {
+        this.heardAt = performance.now();
+        yield event;
+      }
     } finally {
       this.underWay.delete(given);
     }
@@ -76,8 +82,11 @@ export class GuardedStore implements EventStore {
   private async ask(): Promise<void> {
     if (this.asking) return;
     this.asking = true;
+    const askedAt = performance.now();
     const fault = await this.faultOf();
     this.asking = false;
+    // One that answers others meanwhile is slow, and not away.
+    if (fault && this.heardAt > askedAt) return;
     this.down = fault;
     if (!fault) return;
     for (const each of this.underWay) each.abort(fault);
