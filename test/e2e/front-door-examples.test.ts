@@ -118,7 +118,7 @@ describeUnless(isRoot && hasPython, 'needs python3, and root on Linux')('the exa
     for (const target of ['gpu', 'jupyter', 'vllm', 'image', 'whisper', 'embeddings', 'llm-chat'])
       expect(await vmux('run', target)).toMatchObject({
         ...{ code: 1, stdout: '' },
-        stderr: expect.stringMatching(/provider "?modal"?.*\n.*available: ns/),
+        stderr: expect.stringMatching(/^vmux: .*provider "?modal"?.*; available: ns.*\n$/),
       });
   }, 120_000);
 });

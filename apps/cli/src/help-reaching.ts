@@ -65,6 +65,14 @@ export const reachingHelp: Readonly<Record<string, CommandHelp>> = {
   vmux forward @last 8000
   vmux forward @last 5432:15432`,
   },
+  stats: {
+    usage: 'vmux stats [-f] SESSION',
+    summary: 'what a sandbox uses: CPU, memory, disk; looking does not wake it',
+    details: `
+  -f, --follow            again and again, until Ctrl-C
+      --every TIME        how often, 1s without it
+      --json              JSON lines`,
+  },
   replay: {
     usage: 'vmux replay [options] SESSION',
     summary: 'terminal output at the pace at which it was written',

@@ -23,7 +23,8 @@ export const commandHelp: Readonly<Record<string, CommandHelp>> = {
       --idle-timeout TIME suspend the session when nothing happened for so long
       --keep TIME         keep the sandbox for so long, whatever happens (up to 168h)
       --egress            let the session reach the network
-      --setup WHAT        auto, none, or a line for the shell that is run before the command
+      --setup WHAT        auto (install what package.json, requirements.txt … ask for; so with --egress), none,
+                          or a line for the shell that is run before the command
   -i, --stdin             give the command our input, to its end
   -t, --tty               give it this terminal; leave with Ctrl-P Ctrl-Q, come back with vmux attach --exec
       --rm                delete the session, logs included, when the command has ended
@@ -214,16 +215,18 @@ export const commandHelp: Readonly<Record<string, CommandHelp>> = {
     details: `
       --grace TIME        how long its processes have to end by themselves
       --force             do not wait for a runner that cannot be reached
-      --no-wait           leave as soon as it is recorded`,
+      --no-wait           leave as soon as it is recorded
+      --json              JSON lines`,
   },
   rm: {
     usage: 'vmux rm [-f] SESSION…',
     summary: 'delete a session with its logs and history',
     details: `
-  -f, --force             also while it is live`,
+  -f, --force             also while it is live
+      --json              JSON lines`,
   },
   wait: {
-    usage: 'vmux wait [--exec ID] SESSION',
+    usage: 'vmux wait [--exec ID] [--json] SESSION',
     summary: 'wait for a command (the newest) and end as it did',
     details: '',
   },

@@ -14,6 +14,7 @@ const commands: Readonly<Record<string, () => Promise<Run>>> = {
   ports: async () => (await import('./commands/ports.js')).ports,
   open: async () => (await import('./commands/open.js')).open,
   forward: async () => (await import('./commands/forward.js')).forward,
+  stats: async () => (await import('./commands/stats.js')).stats,
   history: async () => (await import('./commands/history.js')).history,
   checkpoint: async () => (await import('./commands/checkpoint.js')).checkpoint,
   checkpoints: async () => (await import('./commands/checkpoints.js')).checkpoints,
@@ -86,18 +87,10 @@ async function version(): Promise<number> {
   return 0;
 }
 
-/** One line of what went wrong, and one of what to do. */
+/** One line: what went wrong, and what to do about it. */
 async function complain(fault: unknown): Promise<number> {
-  const { visible } = await import('./terminal/escape.js');
-  const { VmuxError } = await import('@vmux/sdk');
-  const { hints } = await import('./hints.js');
-  const isOurs = fault instanceof Failure || fault instanceof VmuxError;
-  const hint = isOurs && ((fault instanceof VmuxError && hints[fault.code]) || fault.hint);
-  const message = fault instanceof Error ? fault.message : String(fault);
-  const shown = message.split('\n').map(visible).join('\n');
-  process.stderr.write(`vmux: ${shown}\n`);
-  if (hint) process.stderr.write(`      ${visible(hint)}\n`);
-  if (!isOurs && process.env.VMUX_DEBUG) process.stderr.write(`${(fault as Error).stack}\n`);
+  const { explained } = await import('./complaint.js');
+  process.stderr.write(`vmux: ${explained(fault)}\n`);
   return fault instanceof Failure ? fault.exitCode : exitCodes.failed;
 }
 

@@ -1,7 +1,13 @@
+import { execFileSync } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
+import { basename, join } from 'node:path';
+import { projectRoot, releaseAll, temporaryDirectory } from '@vmux/testing';
 import { nearest } from '../src/suggest';
 import { jsonText, visible } from '../src/terminal/escape';
 import { table } from '../src/terminal/output';
 import { TextFilter } from '../src/terminal/text-filter';
+
+afterAll(releaseAll);
 
 const shown = (pieces: readonly (string | Uint8Array)[]): string => {
   const filter = new TextFilter();
@@ -49,5 +55,21 @@ describe('a word that is not known', () => {
     expect(nearest('histroy', known)).toBe('history');
     expect(nearest('rum', known)).toBe('run');
     expect(nearest('banana', known)).toBeNull();
+  });
+});
+
+describe('vmux --version', () => {
+  it('loads nothing that it does not need, so that it starts as fast as Node itself', () => {
+    const program = join(projectRoot(), 'dist/apps/cli/src/main.js');
+    const tell = join(temporaryDirectory('preload'), 'tell.cjs');
+    const line = "process.on('exit', () => console.log(Object.keys(require.cache).join('\\n')))";
+    writeFileSync(tell, line);
+    const said = execFileSync(process.execPath, ['--require', tell, program, '--version']);
+    const loaded = said
+      .toString()
+      .split('\n')
+      .filter((line) => line.endsWith('.js'));
+    expect(loaded.map((file) => basename(file)).sort()).toEqual(['failure.js', 'main.js']);
+    expect(said.toString()).toMatch(/^vmux \d/);
   });
 });

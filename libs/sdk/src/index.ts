@@ -38,6 +38,7 @@ export type {
   PortInfo,
   PreviewToken,
   SessionInfo,
+  SessionStats,
   SessionStatus,
   SessionSummary,
   Stream,

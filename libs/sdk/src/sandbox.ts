@@ -4,7 +4,13 @@ import { type HistoryOptions, historyEvents } from './history';
 import { type LogItem, type LogOptions, logItems, logSize } from './logs';
 import { Ports } from './ports';
 import { SessionTime } from './time';
-import type { HistoryEvent, SessionInfo, SessionStatus, SessionSummary } from './types';
+import type {
+  HistoryEvent,
+  SessionInfo,
+  SessionStats,
+  SessionStatus,
+  SessionSummary,
+} from './types';
 import { type CallOptions, type ChangeOptions, Vmux } from './vmux';
 
 /** Which gateway; the one that VMUX_URL and VMUX_API_KEY name without it. */
@@ -145,6 +151,11 @@ export class Sandbox {
   /** The name under which a port is reached from outside, such as `8000-web-1a2b.localhost:7878`. */
   async getHost(port: number, options: CallOptions = {}): Promise<string> {
     return new URL((await this.ports.token(port, options)).url).host;
+  }
+
+  /** What its sandbox uses now. One that rests is not woken: that is `not_running`. */
+  stats({ signal }: CallOptions = {}): Promise<SessionStats> {
+    return this.vmux.call('GET', `${this.path}/stats`, { signal });
   }
 
   /** Ends its sandbox. Answered once that is recorded; `untilEnded` waits. */

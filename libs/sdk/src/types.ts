@@ -145,3 +145,24 @@ export interface PreviewToken {
   readonly tokenUrl: string;
   readonly expiresAt: string;
 }
+
+/** What a sandbox uses, as it tells itself; null for what it cannot tell. */
+export interface SessionStats {
+  readonly sessionId: string;
+  readonly epoch: number;
+  readonly at: string;
+  readonly uptimeMs: number | null;
+  readonly runningExecs: number | null;
+  /** Since it was started. */
+  readonly cpu: { readonly usedMs: number | null };
+  readonly memory: {
+    readonly bytes: number | null;
+    readonly cacheBytes: number | null;
+    readonly peakBytes: number | null;
+    readonly limitBytes: number | null;
+    /** Processes that were killed for want of it. */
+    readonly kills: number | null;
+  };
+  readonly processes: { readonly count: number | null; readonly limit: number | null };
+  readonly disk: { readonly usedBytes: number | null; readonly totalBytes: number | null };
+}

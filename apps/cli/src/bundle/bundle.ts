@@ -12,12 +12,15 @@ export interface Bundle {
   readonly bytes: Buffer;
   readonly files: number;
   readonly leftOut: readonly string[];
+  /** A file of its top level that asks for packages; null without one. */
+  readonly manifest: string | null;
 }
 
 const maxBytes = 100 * 1024 * 1024;
 /** Nothing of this size comes to the limit by compression. */
 const maxUnpackedBytes = 20 * maxBytes;
 const namedFiles = 3;
+const manifests = ['pyproject.toml', 'requirements.txt', 'package.json', 'go.mod', 'Cargo.toml'];
 
 /** The directory as it is sent to a session; null when there is nothing in it, or when it is everything. */
 export async function bundleOf(directory: string): Promise<Bundle | null> {
@@ -38,7 +41,8 @@ export async function bundleOf(directory: string): Promise<Bundle | null> {
   }
   const bytes = Buffer.concat(pieces);
   const digest = createHash('sha256').update(bytes).digest('hex');
-  return { digest, bytes, files: files.length, leftOut };
+  const manifest = files.find(({ path }) => manifests.includes(path))?.path ?? null;
+  return { digest, bytes, files: files.length, leftOut, manifest };
 }
 
 function tooLarge(files: readonly BundledFile[]): Failure {

@@ -29,7 +29,10 @@ export async function ps(args: readonly string[]): Promise<number> {
   if (given.has('json')) await print(jsonText(sessions));
   else
     await print(
-      table([['SESSION', 'STATUS', 'PROVIDER', 'RUNNING', 'RUN', 'AGE'], ...sessions.map(rowOf)]),
+      table([
+        ['SESSION', 'STATUS', 'PROVIDER', 'RUNNING', 'RUN', 'PORTS', 'AGE'],
+        ...sessions.map(rowOf),
+      ]),
     );
   return 0;
 }
@@ -40,5 +43,6 @@ const rowOf = (session: SessionSummary): string[] => [
   session.emulated ? `${session.provider} (emulated)` : session.provider,
   String(session.runningExecs),
   String(session.execs.issued),
+  session.ports.join(' ') || '-',
   ageOf(session.createdAt),
 ];

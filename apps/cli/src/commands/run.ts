@@ -118,7 +118,10 @@ async function created(
   bundle: Bundle | null,
 ): Promise<Sandbox> {
   if (!bundle) return Sandbox.create(options);
-  const withBundle = { setup: 'none' as const, ...options, bundle: bundle.digest };
+  const setup = options.setup ?? (options.egress ? 'auto' : 'none');
+  if (options.setup === undefined && setup === 'none' && bundle.manifest !== null)
+    await whisper(`what ${bundle.manifest} asks for is not installed: --egress lets it be`);
+  const withBundle = { ...options, setup, bundle: bundle.digest } as const;
   try {
     return await Sandbox.create(withBundle);
   } catch (fault) {

@@ -1,12 +1,14 @@
 import { parsed } from '../arguments';
 import { UsageError } from '../failure';
 import { findServer, findSession } from '../server';
+import { jsonText } from '../terminal/escape';
 import { print } from '../terminal/output';
 
 const options = {
   grace: { type: 'string' },
   force: { type: 'boolean' },
   'no-wait': { type: 'boolean' },
+  json: { type: 'boolean' },
 } as const;
 
 /** Ends the sandboxes of sessions; their logs and histories stay. */
@@ -22,7 +24,8 @@ export async function stop(args: readonly string[]): Promise<number> {
       await sandbox.stop({ graceMs, force: given.has('force') || undefined });
       if (!given.has('no-wait')) await sandbox.untilEnded();
     }
-    await print(sandbox.id);
+    const { status } = await sandbox.info();
+    await print(given.has('json') ? jsonText({ session: sandbox.id, status }) : sandbox.id);
   }
   return 0;
 }

@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process';
-import { closeSync, openSync, readFileSync, renameSync, statSync } from 'node:fs';
+import { closeSync, openSync, readFileSync, renameSync, statfsSync, statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { noNames, parsed } from '../arguments';
 import { Failure } from '../failure';
@@ -12,6 +12,7 @@ const readyWithinMs = 120_000;
 const lookEveryMs = 25;
 const maxLogBytes = 16 * 1024 * 1024;
 const shownLines = 8;
+const neededMiB = 256;
 
 /** Starts the embedded stack in the background, unless it runs. */
 export async function up(args: readonly string[]): Promise<number> {
@@ -37,6 +38,7 @@ export async function bringUp(
   const data = DataDirectory.ofUser(process.env);
   const logFile = join(data.path, 'stack.log');
   const begun = runningStack(data.path);
+  if (!begun) checkRoom(data.path);
   if (!begun) await say(`starting the stack in the background (log: ${logFile})`);
   const child = begun ? null : launch(data, logFile, extras);
   const deadline = Date.now() + readyWithinMs;
@@ -51,6 +53,17 @@ export async function bringUp(
       throw new Failure(`the stack is not ready after ${readyWithinMs / 1000} s`, `see ${logFile}`);
     await new Promise((done) => setTimeout(done, lookEveryMs));
   }
+}
+
+/** Said before it is begun: half of a stack on a full disk is no stack. */
+function checkRoom(path: string): void {
+  const { bavail, bsize } = statfsSync(path);
+  const freeMiB = Math.floor((bavail * bsize) / 1024 ** 2);
+  if (freeMiB >= neededMiB) return;
+  throw new Failure(
+    `the disk of ${path} is full: ${freeMiB} MiB are free`,
+    `make room (${neededMiB} MiB at least), or set VMUX_DATA_DIR to a directory elsewhere`,
+  );
 }
 
 function launch(

@@ -1,5 +1,9 @@
+import { VmuxError } from '@vmux/sdk';
+import { Failure } from './failure';
+import { visible } from './terminal/escape';
+
 /** What to do about a refusal, for somebody at a terminal; the API's own hints speak of its endpoints. */
-export const hints: Readonly<Record<string, string>> = {
+const hints: Readonly<Record<string, string>> = {
   unauthorized: 'check VMUX_API_KEY, or log in again: vmux login',
   forbidden: 'use a key that has the scope: vmux keys',
   session_not_found: 'see: vmux ps -a',
@@ -20,3 +24,26 @@ export const hints: Readonly<Record<string, string>> = {
   body_too_large: 'send less: .vmuxignore leaves files out, --no-bundle sends nothing',
   rate_limited: 'wait a moment and try again',
 };
+
+const systemHints: Readonly<Record<string, string>> = {
+  ENOSPC: 'the disk is full: make room, or set VMUX_DATA_DIR to a directory elsewhere',
+  EDQUOT: 'your share of the disk is full: make room, or set VMUX_DATA_DIR elsewhere',
+  EACCES: 'you may not do that here: check who owns it',
+  EROFS: 'it cannot be written to: choose another place',
+};
+
+/** What is not ours is shown escaped. */
+export function explained(fault: unknown): string {
+  const message = fault instanceof Error ? fault.message : String(fault);
+  const hint = hintOf(fault);
+  const shown = message.split('\n').map(visible).join('\n');
+  const trace = process.env.VMUX_DEBUG && fault instanceof Error ? `\n${fault.stack}` : '';
+  return `${shown}${hint ? `; ${visible(hint)}` : ''}${trace}`;
+}
+
+function hintOf(fault: unknown): string | null {
+  if (fault instanceof VmuxError) return hints[fault.code] ?? fault.hint;
+  if (fault instanceof Failure) return fault.hint;
+  const { code } = fault as NodeJS.ErrnoException;
+  return (code && systemHints[code]) || null;
+}
