@@ -3,6 +3,8 @@ import type { ReadableStreamDefaultReader, WritableStreamDefaultWriter } from 'n
 import type { ContainerProcess } from 'modal';
 
 const keptDiagnostics = 2_000;
+/** What piles up while a call is under way goes with the next one: a call takes a round trip. */
+const MOST_QUEUED_BYTES = 1024 * 1024;
 
 /**
  * The byte pipe inside an exec: what is written goes to its stdin, what is read is its stdout. The SDK goes
@@ -16,7 +18,7 @@ export class ModalPipe extends Duplex {
   private diagnostics = '';
 
   constructor(private readonly process: ContainerProcess<Uint8Array>) {
-    super({ allowHalfOpen: false });
+    super({ allowHalfOpen: false, writableHighWaterMark: MOST_QUEUED_BYTES });
     this.writer = process.stdin.getWriter();
     this.reader = process.stdout.getReader();
     this.writer.closed.catch(() => undefined);
