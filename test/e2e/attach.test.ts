@@ -262,7 +262,7 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('attaching', ()
   });
 
   describe('input', () => {
-    it('is taken once, in order, across a gateway that is killed and connections that drop', async () => {
+    it('is taken once, in order, across a gateway and a runner that are killed and connections that drop', async () => {
       const input = seededRandom(7).bytes(200_000).toString('base64');
       const exec = await terminal(
         `stty raw -echo; echo ready; head -c ${input.length} | sha256sum; exec sleep 1000`,
@@ -270,6 +270,7 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('attaching', ()
       const writer = Date.now() * 1000;
       let sent = 0;
       let taken = 0;
+      let runnerKilled = false;
       for (let round = 0; taken < input.length; round += 1) {
         const client = await again(exec, { query: { offset: 0, writer } });
         if (round === 0) await client.prints('ready');
@@ -281,8 +282,13 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('attaching', ()
           await pause(20);
           if (round === 0 && sent > 50_000) await gatewayReplaced();
           if (round === 1 && sent > 120_000) break;
+          if (round === 2 && !runnerKilled) {
+            runnerKilled = true;
+            process.kill(pidOf('runner-local'), 'SIGKILL');
+          }
         }
-        if (round > 1) await until(() => client.taken === input.length, { timeoutMs: 30_000 });
+        if (round > 1) await until(() => client.taken === input.length, { timeoutMs: 60_000 });
+        expect(client.errors).toEqual([]);
         taken = Math.max(taken, client.taken);
         client.close();
       }
