@@ -1,6 +1,8 @@
 import { execFileSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { describeUnless, projectRoot, releaseAll, until } from '@vmux/testing';
 import { type TimeSession, TimeStack } from '../support/time-stack';
 
@@ -53,6 +55,34 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')(
       const [exec] = (await session.events()).filter(({ type }) => type === 'ExecIssued');
       expect(await session.output(String(exec?.data.execId))).toBe('hello\n0\n');
     }, 120_000);
+
+    it('is refused at once when it asks for more than Cloudflare has', async () => {
+      const resources = { cpus: 8, memoryMiB: 256, diskMiB: 512 };
+      const asked = { name: 'large', provider: 'cloudflare', resources };
+      const { status, json } = await stack.api.post('/v1/sessions', asked);
+      expect([status, json.code]).toEqual([422, 'not_supported']);
+      expect(json.message).toContain('at most 4 vCPU');
+    });
+
+    it('loses no byte of its output while its connections and its object are lost again and again', async () => {
+      const session = await onCloudflare();
+      const script =
+        'for i in $(seq 50); do head -c 1048576 /dev/urandom; sleep 0.1; done | tee /tmp/blob';
+      const exec = await session.start(script);
+      let cuts = 0;
+      for (; (await session.exec(exec)).endedAt === null; cuts++) {
+        await control(cuts % 5 === 4 ? 'evict-object' : 'cut', session);
+        await sleep(1_000);
+      }
+      expect(cuts).toBeGreaterThan(4);
+      const { exit } = await session.ended(exec);
+      expect(exit).toEqual({ kind: 'exited', code: 0 });
+      const { bytes } = await stack.api.raw(`${session.path}/logs?exec=${exec}&stream=stdout`);
+      expect(bytes.length).toBe(50 * 1_048_576);
+      const inside = await session.run('sha256sum < /tmp/blob');
+      expect(inside.slice(0, 64)).toBe(createHash('sha256').update(bytes).digest('hex'));
+      await session.stop();
+    }, 240_000);
 
     it('is lost when its container is replaced by an empty one, and goes on from its checkpoint', async () => {
       const session = await onCloudflare();

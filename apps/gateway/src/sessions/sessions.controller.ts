@@ -16,6 +16,7 @@ import type { FastifyReply } from 'fastify';
 import type { Answer, Asking } from '../application/commander';
 import type { Caller } from '../application/key-ring';
 import { sessionJson, summaryJson, viewOf } from '../application/present';
+import { expectFits } from '../application/provider-limits';
 import { RunnerBoard } from '../application/runner-board';
 import { SessionCommands } from '../application/session-commands';
 import { costJson } from '../application/session-cost';
@@ -56,6 +57,7 @@ export class SessionsController {
     @Res({ passthrough: true }) reply: FastifyReply,
   ) {
     const wanted = newSessionFrom(body, this.config.defaultProvider);
+    expectFits(wanted.provider, wanted.spec.resources);
     const { bundle } = wanted.spec;
     // To know a digest is no right to what it names.
     if (bundle && !(await this.artifacts.ownedBy(asking.caller.owner, bundle)))
