@@ -12,6 +12,8 @@ export interface RunningCli {
   readonly child: ChildProcess;
   readonly ended: Promise<Ended>;
   stdout(): string;
+  /** Whether anything has come. */
+  hasSaid(): boolean;
 }
 
 /** The real command line client, as a process. */
@@ -47,7 +49,12 @@ export function startCli(
     child.kill('SIGKILL');
     await ended;
   });
-  return { child, ended, stdout: () => Buffer.concat(out).toString() };
+  return {
+    child,
+    ended,
+    stdout: () => Buffer.concat(out).toString(),
+    hasSaid: () => out.length > 0,
+  };
 }
 
 export const cli = (args: readonly string[], env: NodeJS.ProcessEnv): Promise<Ended> =>
