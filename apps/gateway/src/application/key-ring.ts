@@ -13,16 +13,9 @@ import {
   parseToken,
   type Scope,
 } from './api-keys';
-import type { Share } from './shares';
+import type { Caller } from './caller';
 
-export interface Caller {
-  readonly keyId: string;
-  readonly owner: string;
-  readonly scopes: readonly Scope[];
-  readonly liveSessions: number | null;
-  /** Set for whoever comes with a share in the place of a key: nothing but what it says is open. */
-  readonly share?: Share;
-}
+export type { Caller };
 
 export interface NewApiKey {
   readonly owner: string;

@@ -1,18 +1,10 @@
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
-import { isSessionId, type ShareRight } from '@vmux/events';
-import type { Caller } from './key-ring';
+import { isSessionId } from '@vmux/events';
+import type { Caller, Share } from './caller';
 import type { SessionReader } from './session-reader';
 import type { SessionView } from './session-view';
 
-/** What a share token opens: one session, and of it what its rights say. */
-export interface Share {
-  readonly id: string;
-  readonly sessionId: string;
-  readonly rights: readonly ShareRight[];
-  /** With the right `ports`: these, or all of them when none is named. */
-  readonly ports: readonly number[];
-  readonly expiresAt: number;
-}
+export type { Share };
 
 export type ShareCaller = Caller & { readonly share: Share };
 
