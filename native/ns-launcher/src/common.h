@@ -62,6 +62,8 @@ struct spec {
   long address;          /* the sandbox's end, an odd IPv4 address; the host's end is the one before it */
   struct host hosts[MAX_HOSTS];
   int host_count;
+  struct host blocks[MAX_HOSTS]; /* addresses without names */
+  int block_count;
   long uid_base;
   long memory_mib;
   long cpu_millis;
@@ -122,6 +124,7 @@ void root_enter(const struct spec *spec, const struct stage *stage, int disk_mou
 void network_attach(const struct spec *spec, pid_t pid);
 void network_detach(const char *name);
 void network_configure(const struct spec *spec);
+void network_forbid(const struct spec *spec, uint32_t gateway, int index);
 
 /* confine.c */
 void confine(void);
@@ -130,6 +133,8 @@ void confine(void);
 int command_create(struct spec *spec);
 int command_destroy(const struct spec *spec);
 int command_salvage(const struct spec *spec);
+int command_guard(const struct spec *spec);
+int command_addresses(void);
 int command_mask(const char *tree, const char *out);
 int command_removed(const char *dir, const char *since_ns, const char *out);
 

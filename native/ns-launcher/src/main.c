@@ -103,6 +103,12 @@ static void parse(int argc, char **argv, struct spec *spec) {
       spec->hosts[spec->host_count++] = (struct host){value, equals + 1};
       known = true;
     }
+    if ((value = value_of(argv[i], "block"))) {
+      struct in_addr address;
+      if (spec->block_count == MAX_HOSTS || inet_pton(AF_INET, value, &address) != 1) die(EXIT_USAGE, "--block takes an address");
+      spec->blocks[spec->block_count++] = (struct host){value, ""};
+      known = true;
+    }
     if (!known) die(EXIT_USAGE, "unknown option %s", argv[i]);
   }
 }
@@ -124,6 +130,11 @@ int main(int argc, char **argv) {
     const char *out = argc == 5 ? value_of(argv[4], "out") : NULL;
     if (!dir || !since || !out) die(EXIT_USAGE, "usage: vmux-ns removed --dir=DIR --since-ns=T --out=FILE");
     return command_removed(dir, since, out);
+  }
+  if (!strcmp(command, "addresses")) return command_addresses();
+  if (!strcmp(command, "guard")) {
+    parse(argc, argv, &spec);
+    return command_guard(&spec);
   }
   if (strcmp(command, "create") && strcmp(command, "destroy") && strcmp(command, "salvage"))
     die(EXIT_USAGE, "usage: vmux-ns create|destroy|salvage|mask|removed …");

@@ -145,6 +145,31 @@ void network_detach(const char *name) {
   request(&message, "remove the network interface", ENODEV);
 }
 
+static bool is_among(const struct host *hosts, int count, const char *address) {
+  for (int i = 0; i < count; i++)
+    if (!strcmp(hosts[i].address, address)) return true;
+  return false;
+}
+
+/* What is not public is out of reach, but for the hosts that are let through, by way of the gateway. */
+void network_forbid(const struct spec *spec, uint32_t gateway, int index) {
+  for (size_t i = 0; i < sizeof forbidden / sizeof *forbidden; i++)
+    add_route(RTN_PROHIBIT, ntohl(inet_addr(forbidden[i].network)), forbidden[i].bits, 0, 0);
+  add_route(RTN_PROHIBIT, gateway, 32, 0, 0);
+  for (int i = 0; i < spec->block_count; i++) {
+    const char *address = spec->blocks[i].address;
+    uint32_t number = ntohl(inet_addr(address));
+    bool let = is_among(spec->hosts, spec->host_count, address) || is_among(spec->blocks, i, address);
+    if (!let && number >> 24 != 127 && number != gateway) add_route(RTN_PROHIBIT, number, 32, 0, 0);
+  }
+  for (int i = 0; i < spec->host_count; i++) {
+    const char *address = spec->hosts[i].address;
+    uint32_t number = ntohl(inet_addr(address));
+    if (is_among(spec->hosts, i, address) || number == gateway) continue;
+    add_route(RTN_UNICAST, number, 32, gateway, index);
+  }
+}
+
 /* In the sandbox. */
 void network_configure(const struct spec *spec) {
   bring_up("lo");
@@ -153,14 +178,6 @@ void network_configure(const struct spec *spec) {
   no_ipv6("eth0");
   add_address(index, (uint32_t)spec->address, 31);
   bring_up("eth0");
-  for (size_t i = 0; i < sizeof forbidden / sizeof *forbidden; i++)
-    add_route(RTN_PROHIBIT, ntohl(inet_addr(forbidden[i].network)), forbidden[i].bits, 0, 0);
-  add_route(RTN_PROHIBIT, (uint32_t)spec->address - 1, 32, 0, 0);
-  for (int i = 0; i < spec->host_count; i++) {
-    uint32_t host = ntohl(inet_addr(spec->hosts[i].address));
-    bool again = host >> 1 == (uint32_t)spec->address >> 1;
-    for (int j = 0; j < i; j++) again = again || !strcmp(spec->hosts[i].address, spec->hosts[j].address);
-    if (!again) add_route(RTN_UNICAST, host, 32, (uint32_t)spec->address - 1, index);
-  }
+  network_forbid(spec, (uint32_t)spec->address - 1, index);
   add_route(RTN_UNICAST, 0, 0, (uint32_t)spec->address - 1, index);
 }

@@ -25,8 +25,10 @@ import {
   SUPERVISOR,
   sandboxOf,
 } from './docker-container';
+import { DockerEgress, networkOptions } from './docker-egress';
 import { type DockerEndpoint, optionsOf } from './docker-endpoint';
 import { ExecPipe } from './docker-exec-pipe';
+import { resolveHosts } from './ns-egress-hosts';
 
 export interface DockerDriverSettings {
   readonly runnerId: string;
@@ -35,6 +37,8 @@ export interface DockerDriverSettings {
   readonly defaultImage: string;
   /** The supervisor's static program, for the engine's architecture. */
   readonly supervisorFile: string;
+  /** `vmux-ns`, which guards the networks of sandboxes; without it they have none. */
+  readonly guardFile?: string;
 }
 
 /** As the engine numbers what may have become of a path: 0 changed, 1 added, 2 deleted. */
@@ -55,18 +59,22 @@ const notYet = 'not offered by the docker driver yet';
 export class DockerDriver implements SandboxDriver {
   readonly provider = 'docker';
   private readonly docker: Docker;
+  private readonly egress: DockerEgress | undefined;
 
   constructor(private readonly settings: DockerDriverSettings) {
     this.docker = new Docker(optionsOf(settings.endpoint));
+    const { guardFile } = settings;
+    this.egress = guardFile ? new DockerEgress(this.docker, guardFile) : undefined;
   }
 
   async capabilities(): Promise<DriverCapabilities> {
+    const noNetwork = 'sandboxes have no network but their own loopback: egress is switched off';
     const missing = {
       gpu: notYet,
       checkpoint: notYet,
       memorySnapshot: notYet,
       fork: notYet,
-      egress: 'sandboxes have no network but their own loopback',
+      ...(this.egress ? {} : { egress: noNetwork }),
     };
     try {
       const limited = await this.limitsDisk();
@@ -75,6 +83,7 @@ export class DockerDriver implements SandboxDriver {
         'pty',
         'previews',
         ...(limited ? ['diskLimit'] : []),
+        ...(this.egress ? ['egress'] : []),
       ] as Capability[];
       const diskLimit = 'the engine’s storage has no quotas that it tells of: give it btrfs or zfs';
       return {
@@ -90,27 +99,39 @@ export class DockerDriver implements SandboxDriver {
   }
 
   async create(spec: SandboxSpec, { signal }: CallOptions = {}): Promise<void> {
-    if (spec.egress)
+    if (spec.egress && !this.egress)
       throw new DriverRefused(
         'unsupported',
-        'a docker sandbox has no network yet: leave egress out',
+        'this runner gives its docker sandboxes no network: ask for a sandbox without egress',
       );
+    if (spec.allowHosts?.length && !spec.egress)
+      throw new DriverRefused('invalid', 'allowHosts adds to egress: switch egress on');
     if (spec.gpu)
       throw new DriverRefused('unsupported', 'a docker sandbox has no GPU: choose a GPU provider');
     const image = spec.image ?? this.settings.defaultImage;
     const limitsDisk = await this.call(() => this.limitsDisk());
-    const container = await this.call(() =>
-      this.docker.createContainer(
-        containerOptions(spec, image, this.settings.runnerId, limitsDisk),
-      ),
+    const allowed = await resolveHosts(spec.allowHosts ?? []);
+    const options = containerOptions(spec, image, this.settings.runnerId, limitsDisk);
+    const egress = spec.egress ? this.egress : undefined;
+    if (egress) {
+      Object.assign(options.HostConfig ?? {}, networkOptions(options.name ?? '', allowed));
+      await this.call(() => egress.createNetwork(options.name ?? '', options.Labels ?? {}));
+    }
+    const container = await this.call(() => this.docker.createContainer(options)).catch(
+      async (fault) => {
+        await egress?.removeNetwork(options.name ?? '');
+        throw fault;
+      },
     );
     try {
       signal?.throwIfAborted();
       await this.call(async () => container.putArchive(await this.ourFiles(), { path: '/' }));
       await this.call(() => container.start());
+      if (egress) await this.call(() => egress.guard(container.id, image, allowed));
       signal?.throwIfAborted();
     } catch (error) {
       await this.remove(container);
+      await egress?.removeNetwork(options.name ?? '');
       throw error;
     }
   }
@@ -187,6 +208,7 @@ export class DockerDriver implements SandboxDriver {
 
   async destroy(id: SandboxId): Promise<void> {
     await this.remove(this.containerOf(id));
+    await this.call(async () => this.egress?.removeNetwork(containerName(id)));
   }
 
   async close(): Promise<void> {}

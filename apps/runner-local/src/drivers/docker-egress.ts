@@ -1,0 +1,116 @@
+import { readFile } from 'node:fs/promises';
+import { DriverUnavailable } from '@vmux/runner-kit';
+import type Docker from 'dockerode';
+import { archiveOf } from './docker-archive';
+import { OURS } from './docker-container';
+import type { AllowedHost } from './ns-egress-hosts';
+
+const GUARD = `/${OURS}/guard`;
+const NAME_SERVERS = ['1.1.1.1', '9.9.9.9'];
+
+/** What a container's own settings say of its network. */
+export const networkOptions = (network: string, allowed: readonly AllowedHost[]) => ({
+  NetworkMode: network,
+  Dns: NAME_SERVERS,
+  ExtraHosts: allowed.map(({ name, address }) => `${name}:${address}`),
+  Sysctls: { 'net.ipv6.conf.all.disable_ipv6': '1', 'net.ipv6.conf.default.disable_ipv6': '1' },
+});
+
+/**
+ * A network for each container, out of which the public internet is reached and nothing else. The refusals
+ * are routes in the container's own network, which nothing inside may change; they are set by a helper
+ * that shares it, so that it does not matter where the engine runs. The helper runs our program alone,
+ * whatever its image holds.
+ */
+export class DockerEgress {
+  constructor(
+    private readonly docker: Docker,
+    /** `vmux-ns`, static. */
+    private readonly guardFile: string,
+  ) {}
+
+  async createNetwork(name: string, labels: Readonly<Record<string, string>>): Promise<void> {
+    await this.docker.createNetwork({
+      Name: name,
+      Driver: 'bridge',
+      CheckDuplicate: true,
+      EnableIPv6: false,
+      Labels: { ...labels },
+    });
+  }
+
+  async removeNetwork(name: string): Promise<void> {
+    await this.docker
+      .getNetwork(name)
+      .remove()
+      .catch((error) => {
+        if (error.statusCode !== 404) throw error;
+      });
+  }
+
+  /** Before anything runs in it. */
+  async guard(container: string, image: string, allowed: readonly AllowedHost[]): Promise<void> {
+    const own = await this.addresses(image);
+    await this.help(
+      image,
+      `container:${container}`,
+      ['NET_ADMIN'],
+      [
+        'guard',
+        ...own.map((address) => `--block=${address}`),
+        ...allowed.map(({ name, address }) => `--host=${address}=${name}`),
+      ],
+    );
+  }
+
+  /** Those of the machine that the engine runs on. */
+  private async addresses(image: string): Promise<readonly string[]> {
+    const printed = await this.help(image, 'host', [], ['addresses']);
+    return printed.split('\n').filter((line) => /^\d+\.\d+\.\d+\.\d+$/.test(line));
+  }
+
+  private async help(
+    image: string,
+    network: string,
+    capabilities: readonly string[],
+    args: readonly string[],
+  ): Promise<string> {
+    const helper = await this.docker.createContainer({
+      Image: image,
+      Entrypoint: [GUARD],
+      Cmd: [...args],
+      User: '0:0',
+      Tty: true,
+      Healthcheck: { Test: ['NONE'] },
+      HostConfig: {
+        NetworkMode: network,
+        CapDrop: ['ALL'],
+        CapAdd: [...capabilities],
+        SecurityOpt: ['no-new-privileges:true'],
+        ReadonlyRootfs: false,
+      },
+    });
+    try {
+      const content = await readFile(this.guardFile);
+      const files = archiveOf([
+        { path: `${OURS}/`, mode: 0o700 },
+        { path: GUARD.slice(1), mode: 0o555, content },
+      ]);
+      await helper.putArchive(files, { path: '/' });
+      const output = await helper.attach({ stream: true, stdout: true, stderr: true });
+      let printed = '';
+      output.on('data', (data) => {
+        printed = (printed + data).slice(-65_536);
+      });
+      const ended = new Promise((resolve) => output.once('close', resolve).once('end', resolve));
+      await helper.start();
+      const { StatusCode } = await helper.wait();
+      await ended;
+      if (StatusCode !== 0)
+        throw new DriverUnavailable(`a network cannot be guarded: ${printed.trim()}`);
+      return printed.replaceAll('\r', '');
+    } finally {
+      await helper.remove({ force: true });
+    }
+  }
+}
