@@ -77,9 +77,12 @@ export class AttachServer {
     const { sessionId, exec } = asked;
     const key = `${sessionId}/${exec.id}`;
     const { signal, keepAliveMs } = held;
+    const gone = new AbortController();
+    socket.once('close', () => gone.abort());
+    const here = AbortSignal.any([signal, gone.signal]);
     const attachment = new Attachment(socket, asked, {
       ...{ logs, screens, streams, signal, keepAliveMs },
-      place: () => streams.exec(caller, sessionId, exec.id, signal),
+      place: () => streams.exec(caller, sessionId, exec.id, here),
       current: async () => (await sessions.exec(caller, sessionId, exec.id)).exec,
       isNews: () => {
         const isNews = this.attention.get(key) !== socket;

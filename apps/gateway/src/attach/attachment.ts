@@ -50,6 +50,8 @@ export class Attachment {
   private reading = new AbortController();
   private repaints = false;
   private heard = true;
+  /** What it sends is not read now, its pongs among it. */
+  private isHeld = false;
   private wake: () => void = () => undefined;
 
   constructor(
@@ -64,7 +66,11 @@ export class Attachment {
       place: () => port.place(),
       taken: (next) => this.send(frames.taken(next)),
       refused: (fault) => this.tell(fault, false),
-      full: (isFull) => (isFull ? socket.pause() : socket.resume()),
+      full: (isFull) => {
+        this.isHeld = isFull;
+        if (isFull) socket.pause();
+        else socket.resume();
+      },
     });
     socket.on('message', (data, isBinary) => this.receive(data, isBinary));
     socket.on('pong', () => {
@@ -108,6 +114,7 @@ export class Attachment {
     for (;;) {
       offset ??= await this.paint();
       this.reading = new AbortController();
+      if (this.repaints) this.reading.abort();
       const end = await this.follow(offset);
       if (this.over.signal.aborted) return;
       if (this.repaints) {
@@ -197,7 +204,7 @@ export class Attachment {
   }
 
   private ping(): void {
-    if (!this.heard) {
+    if (!this.heard && !this.isHeld) {
       this.socket.terminate();
       return;
     }

@@ -51,12 +51,13 @@ export class Screens {
       const { screen, offset } = kept;
       return { offset, size: screen.size, bytes: screen.repaint(scrollback) };
     });
-    kept.work = work.catch(() => this.forget(`${sessionId}/${exec.id}`, kept));
+    // A read that failed left the screen where it had come to: the next one goes on from there.
+    kept.work = work.catch(() => undefined);
     return work;
   }
 
   close(): void {
-    for (const [key, kept] of this.kept) this.forget(key, kept);
+    this.kept.clear();
   }
 
   private async keptOf(sessionId: string, exec: ExecView): Promise<Kept> {
@@ -71,11 +72,8 @@ export class Screens {
       work: Promise.resolve(),
     };
     this.kept.set(key, kept);
-    const [[oldestKey, oldest] = []] = this.kept;
-    if (this.kept.size > MAX_KEPT && oldestKey && oldest) {
-      this.kept.delete(oldestKey);
-      void oldest.work.finally(() => oldest.screen.dispose());
-    }
+    const [oldest] = this.kept.keys();
+    if (this.kept.size > MAX_KEPT && oldest !== undefined) this.kept.delete(oldest);
     return kept;
   }
 
@@ -118,10 +116,5 @@ export class Screens {
         size = { cols: event.cols, rows: event.rows };
     }
     return size;
-  }
-
-  private forget(key: string, kept: Kept): void {
-    if (this.kept.get(key) === kept) this.kept.delete(key);
-    kept.screen.dispose();
   }
 }
