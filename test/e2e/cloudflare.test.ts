@@ -13,6 +13,36 @@ const DIGEST =
   'cd /workspace && find . -printf "%p %m %s %l\\n" | sort && find . -type f | sort | xargs sha256sum';
 
 describeUnless(isRoot, 'namespace sandboxes need root on Linux')(
+  'Cloudflare without a Worker',
+  () => {
+    it('is listed as unavailable with what to set, and affects nothing else', async () => {
+      const stack = await TimeStack.start(null, { VMUX_WITH: 'cloudflare' });
+      try {
+        const { json } = await until(async () => {
+          const reply = await stack.api.get('/v1/runners');
+          return reply.json.runners.length === 2 && reply;
+        }, PATIENCE);
+        const listed = json.runners.flatMap(({ providers }: { providers: object[] }) => providers);
+        expect(listed).toContainEqual(
+          expect.objectContaining({
+            provider: 'cloudflare',
+            available: false,
+            reason: expect.stringContaining('set CLOUDFLARE_WORKER_URL'),
+          }),
+        );
+        const refused = await stack.api.post('/v1/sessions', { name: 'x', provider: 'cloudflare' });
+        expect([refused.status, refused.json.code]).toEqual([503, 'no_placement']);
+        const local = await stack.create({ provider: 'ns' });
+        expect(await local.run('echo fine')).toBe('fine\n');
+      } finally {
+        await stack.stop();
+        await releaseAll();
+      }
+    }, 180_000);
+  },
+);
+
+describeUnless(isRoot, 'namespace sandboxes need root on Linux')(
   'a session on Cloudflare, emulated',
   () => {
     let stack: TimeStack;

@@ -9,7 +9,8 @@ export const serverHelp: Readonly<Record<string, CommandHelp>> = {
   The event store, NATS, the session service, the gateway and the local runner, on loopback. Data lies in
   VMUX_DATA_DIR, else ~/.local/share/vmux. VMUX_PORT sets the port, 7878 without it.
 
-      --with NAME         add a provider that is emulated on this machine: cloudflare-local`,
+      --with NAME         add a provider: cloudflare-local or modal-local, emulated on this machine, or
+                          cloudflare, with CLOUDFLARE_WORKER_URL and CLOUDFLARE_WORKER_KEY_FILE`,
   },
   down: {
     usage: 'vmux down',

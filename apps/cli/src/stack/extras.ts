@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import type { DataDirectory } from './data-directory';
 import { type PartSettings, readyJson } from './part';
 
-/** A provider that is emulated on this machine: `vmux up --with NAME`. */
+/** A provider beside the local one, most of them emulated on this machine: `vmux up --with NAME`. */
 export interface Extra {
   /** Of the runner that offers it. */
   readonly runnerId: string;
@@ -35,19 +35,37 @@ const cloudflareLocal: Extra = {
       ...program('emulators/cloudflare/src/main.js'),
       env: emulator,
     });
-    await start({
-      name: 'runner-cloudflare',
-      ...program('apps/runner-cloudflare/src/main.js'),
-      env: {
+    await start(
+      cloudflareRunner(data, program, {
         ...runnerEnv,
-        VMUX_RUNNER_ID: 'cloudflare',
-        VMUX_RUNNER_DIR: data.directory('runner-cloudflare'),
         CLOUDFLARE_WORKER_URL: String(url),
         ...key,
-      },
-    });
+      }),
+    );
   },
 };
+
+/** With a Worker of one's own: CLOUDFLARE_WORKER_URL and CLOUDFLARE_WORKER_KEY_FILE say where it is. */
+const cloudflare: Extra = {
+  runnerId: 'cloudflare',
+  start: async ({ data, dist, runnerEnv, start }) => {
+    await start(cloudflareRunner(data, programOf(dist), runnerEnv));
+  },
+};
+
+const cloudflareRunner = (
+  data: DataDirectory,
+  program: ReturnType<typeof programOf>,
+  env: NodeJS.ProcessEnv,
+): PartSettings => ({
+  name: 'runner-cloudflare',
+  ...program('apps/runner-cloudflare/src/main.js'),
+  env: {
+    ...env,
+    VMUX_RUNNER_ID: 'cloudflare',
+    VMUX_RUNNER_DIR: data.directory('runner-cloudflare'),
+  },
+});
 
 const modalLocal: Extra = {
   runnerId: 'modal',
@@ -87,6 +105,7 @@ const programOf = (dist: string) => (path: string) => ({
 });
 
 const EXTRAS: Readonly<Record<string, Extra>> = {
+  cloudflare,
   'cloudflare-local': cloudflareLocal,
   'modal-local': modalLocal,
 };
