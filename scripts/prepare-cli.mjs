@@ -1,6 +1,6 @@
 // What ./vmux needs before it can run: the npm packages that running needs, the programs that the stack
 // starts, and the build. Says what it installs and how long each step took.
-import { mkdirSync, utimesSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { ensureNats, ensurePackages, ensureSystem, root } from './setup.mjs';
@@ -17,7 +17,36 @@ const { env } = process;
 const share = env.XDG_DATA_HOME || join(homedir(), '.local', 'share');
 const data = resolve(env.VMUX_DATA_DIR || join(share, 'vmux'));
 
+/** One at a time: two first runs at once would install over each other. */
+async function alone() {
+  const lock = join(root, '.vmux-set-up');
+  for (let told = false; ; ) {
+    try {
+      writeFileSync(lock, String(process.pid), { flag: 'wx' });
+      process.on('exit', () => rmSync(lock, { force: true }));
+      for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => process.exit(1));
+      return;
+    } catch (fault) {
+      if (fault.code !== 'EEXIST') throw fault;
+    }
+    if (!isAlive(lock)) rmSync(lock, { force: true });
+    else if (!told) console.error('vmux set-up: waiting for another one');
+    told = true;
+    await new Promise((done) => setTimeout(done, 200));
+  }
+}
+
+function isAlive(lock) {
+  try {
+    process.kill(Number(readFileSync(lock, 'utf8')), 0);
+    return true;
+  } catch (fault) {
+    return fault.code === 'EPERM';
+  }
+}
+
 const began = new Date();
+await alone();
 await step('npm packages', () => ensurePackages({ production: true }));
 await step('system programs', async () => {
   ensureSystem(['openssl', 'cc', 'make']);

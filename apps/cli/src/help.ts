@@ -231,7 +231,7 @@ export const commandHelp: Readonly<Record<string, CommandHelp>> = {
     details: '',
   },
   ...serverHelp,
-  version: { usage: 'vmux version', summary: 'the version', details: '' },
+  version: { usage: 'vmux version [--json]', summary: 'the version', details: '' },
   help: { usage: 'vmux help [command]', summary: 'this, or more about a command', details: '' },
 };
 

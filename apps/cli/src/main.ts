@@ -78,12 +78,13 @@ async function help([name]: readonly string[]): Promise<number> {
   return 0;
 }
 
-async function version(): Promise<number> {
+async function version(args: readonly string[]): Promise<number> {
   const { readFileSync } = await import('node:fs');
   const { resolve } = await import('node:path');
   const file = resolve(__dirname, '../../../../package.json');
   const { version: text } = JSON.parse(readFileSync(file, 'utf8')) as { version: string };
-  process.stdout.write(`vmux ${text}\n`);
+  const isJson = args.includes('--json');
+  process.stdout.write(isJson ? `${JSON.stringify({ version: text })}\n` : `vmux ${text}\n`);
   return 0;
 }
 

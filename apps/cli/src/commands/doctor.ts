@@ -96,12 +96,9 @@ function namespaces(): Finding {
     return { what, state: 'limited', detail: 'need Linux', fix: 'use docker' };
   if (process.getuid?.() === 0) return { what, state: 'good', detail: 'this is root on Linux' };
   const tried = spawnSync('unshare', ['-U', '-r', '/bin/true'], { timeout: 10_000 });
-  return tried.status === 0
-    ? { what, state: 'limited', detail: 'not root, but user namespaces work here' }
-    : {
-        ...{ what, state: 'limited', detail: 'not root, and user namespaces are not allowed' },
-        fix: 'run as root, or allow them: sudo sysctl -w kernel.unprivileged_userns_clone=1',
-      };
+  const also = tried.status === 0 ? 'user namespaces work here' : 'user namespaces are not allowed';
+  const fix = 'run vmux as root, or start a Docker engine';
+  return { what, state: 'limited', detail: `not root; ${also}`, fix };
 }
 
 function docker(): Finding {
