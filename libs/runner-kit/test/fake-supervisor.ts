@@ -13,11 +13,13 @@ import {
 
 export const tag = { epoch: 3, instance: 'abc' };
 
-export function helloFrame(changes: { version?: number; epoch?: number; instance?: string } = {}) {
+export function helloFrame(
+  changes: { version?: number; flags?: number; epoch?: number; instance?: string } = {},
+) {
   return new BodyWriter()
     .u32(MAGIC)
     .u16(changes.version ?? PROTOCOL_VERSION)
-    .u16(1)
+    .u16(changes.flags ?? 1)
     .u64(changes.epoch ?? tag.epoch)
     .u64(1)
     .u32(MAX_FRAME)
@@ -79,9 +81,9 @@ export class FakeSupervisor {
     this.end.on('error', () => undefined);
   }
 
-  static async greeted(): Promise<{ client: SupervisorClient; peer: FakeSupervisor }> {
+  static async greeted(flags = 1): Promise<{ client: SupervisorClient; peer: FakeSupervisor }> {
     const peer = new FakeSupervisor();
-    peer.say(helloFrame());
+    peer.say(helloFrame({ flags }));
     const client = await SupervisorClient.connect(peer.pipe, tag);
     await peer.hear(FRAME.hello);
     return { client, peer };
@@ -94,12 +96,18 @@ export class FakeSupervisor {
   /** The next frame of that type; others before it are passed over. */
   async hear(type: number): Promise<Frame> {
     for (;;) {
+      const frame = await this.hearAny();
+      if (frame.type === type) return frame;
+    }
+  }
+
+  async hearAny(): Promise<Frame> {
+    for (;;) {
       const frame = this.#frames.shift();
-      if (frame?.type === type) return frame;
-      if (!frame)
-        await new Promise<void>((resolve) => {
-          this.#wake = resolve;
-        });
+      if (frame) return frame;
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
     }
   }
 

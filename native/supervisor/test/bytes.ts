@@ -57,6 +57,10 @@ export class Body {
     this.parts.push(data);
     return this;
   }
+  raw(value: Buffer): this {
+    this.parts.push(value);
+    return this;
+  }
   toBuffer(): Buffer {
     return Buffer.concat(this.parts);
   }
