@@ -14,6 +14,8 @@ export interface Config {
   readonly dockerImage: string;
   /** Whether sessions may ask for the public internet; the first that does changes the host's firewall. */
   readonly egress: boolean;
+  /** Offers sessions as plain processes, which isolates nothing. */
+  readonly plainProcesses: boolean;
   /** Where gateways reach the data plane. */
   readonly tunnel: {
     readonly host: string;
@@ -48,6 +50,7 @@ export function configFrom(env: NodeJS.ProcessEnv): Config {
     launcherFile: join(native, 'vmux-ns'),
     dockerImage: env.VMUX_DOCKER_IMAGE || 'debian:bookworm-slim',
     egress: egressFrom(env),
+    plainProcesses: env.VMUX_PLAIN_PROCESSES === 'isolate-nothing',
     tunnel: tunnelFrom(env),
     logLevel: env.VMUX_LOG_LEVEL || 'info',
   };

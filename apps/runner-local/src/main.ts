@@ -7,6 +7,7 @@ import { type Config, configFrom } from './config';
 import { DockerDriver } from './drivers/docker-driver';
 import { resolveEndpoint } from './drivers/docker-endpoint';
 import { NsDriver } from './drivers/ns-driver';
+import { NO_ISOLATION, ProcessDriver } from './drivers/process-driver';
 
 async function main(): Promise<void> {
   process.umask(0o077);
@@ -20,7 +21,7 @@ async function main(): Promise<void> {
   );
   const runner = await startRunner({
     runnerId: config.runnerId,
-    drivers: driversOf(config),
+    drivers: driversOf(config, (message) => logger.warn(message)),
     bus,
     journalDirectory: join(config.dataDir, 'journal'),
     artifacts: config.artifactsDir ? await openArtifacts(config.artifactsDir) : undefined,
@@ -50,7 +51,7 @@ async function main(): Promise<void> {
   process.stdout.write(`${JSON.stringify({ ready: true, runnerId: config.runnerId })}\n`);
 }
 
-function driversOf(config: Config): SandboxDriver[] {
+function driversOf(config: Config, warn: (message: string) => void): SandboxDriver[] {
   const { supervisorFile, launcherFile } = config;
   const ns = new NsDriver({
     dataDir: join(config.dataDir, 'ns'),
@@ -59,10 +60,18 @@ function driversOf(config: Config): SandboxDriver[] {
     egress: config.egress,
   });
   const endpoint = resolveEndpoint({ env: process.env });
-  if (!endpoint) return [ns];
+  const plain = config.plainProcesses ? [plainProcesses(config, warn)] : [];
+  if (!endpoint) return [ns, ...plain];
   const { runnerId, dockerImage: defaultImage } = config;
   const guard = config.egress ? { guardFile: launcherFile } : {};
-  return [ns, new DockerDriver({ runnerId, endpoint, defaultImage, supervisorFile, ...guard })];
+  const docker = { runnerId, endpoint, defaultImage, supervisorFile, ...guard };
+  return [ns, new DockerDriver(docker), ...plain];
+}
+
+function plainProcesses(config: Config, warn: (message: string) => void): SandboxDriver {
+  warn(NO_ISOLATION);
+  const dataDir = join(config.dataDir, 'process');
+  return new ProcessDriver({ dataDir, supervisorPath: config.supervisorFile, warn });
 }
 
 main().catch((error: Error) => {

@@ -101,6 +101,12 @@ export interface SandboxDriver {
   /** `ns`, `docker`, … */
   readonly provider: string;
 
+  /** False where sandboxes share the machine's files: nothing of them is ever stored or put back. */
+  readonly isolates?: boolean;
+
+  /** Where the work of that sandbox is; `/workspace` without it. */
+  workspaceOf?(id: SandboxId): string;
+
   capabilities(options?: CallOptions): Promise<DriverCapabilities>;
 
   /** Resolves when the supervisor can be talked to. A create that fails or is aborted leaves nothing. */

@@ -66,6 +66,7 @@ export class Checkpoints {
     { id, driver, worker }: Held,
     { checkpointId, hold }: { readonly checkpointId: string; readonly hold: boolean },
   ): Promise<Checkpoint> {
+    expectIsolation(driver);
     const { journal, signal } = this.settings;
     const origin = await journal.originOf(id);
     const native = await this.native.take(
@@ -102,6 +103,7 @@ export class Checkpoints {
     image: string | null,
     allowBaseChange: boolean,
   ): Promise<Origin> {
+    expectIsolation(held.driver);
     const { signal } = this.settings;
     const { base: taken, manifestDigest, native } = checkpoint;
     const { restoredFrom = null } = await held.driver.adopt(held.id, { signal });
@@ -185,3 +187,12 @@ export const isFinal = (error: unknown): boolean =>
   !(error instanceof SandboxError) ||
   error.next === 'refuse' ||
   error.code === 'protocol_violation';
+
+/** Where nothing is kept apart, its files are the machine's. */
+function expectIsolation({ provider, isolates }: SandboxDriver): void {
+  if (isolates === false)
+    throw new DriverRefused(
+      'unsupported',
+      `${provider} sandboxes share the machine’s files: nothing of them is stored`,
+    );
+}

@@ -1,10 +1,17 @@
 import { constants } from 'node:os';
 import type { ClearEnv, ExecSpec, Outcome, Sizes, Stream, Usage } from '@vmux/events';
+import type { SandboxDriver, SandboxId } from '../driver';
 import type { ExecOutcome, ExecState, Figures } from '../supervisor-answers';
 
 /** Between the words of the history and the words of the supervisor. */
 
 export const WORKSPACE = '/workspace';
+
+/** What was asked for, or the driver's own, or the usual one. */
+export const workspaceOf = (
+  { id, driver }: { readonly id: SandboxId; readonly driver: SandboxDriver },
+  cwd: string | null,
+): string => cwd ?? driver.workspaceOf?.(id) ?? WORKSPACE;
 
 export const defaultPath = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 
@@ -12,9 +19,14 @@ export const argvOf = ({ command }: ExecSpec): readonly string[] =>
   command.kind === 'argv' ? command.argv : ['/bin/sh', '-c', command.line];
 
 /** What was given wins over what is customary. */
-export function environmentOf(sessionId: string, spec: ExecSpec, given: ClearEnv): ClearEnv {
+export function environmentOf(
+  sessionId: string,
+  spec: ExecSpec,
+  given: ClearEnv,
+  workspace: string,
+): ClearEnv {
   return {
-    PATH: pathOf(spec.cwd ?? WORKSPACE),
+    PATH: pathOf(workspace),
     HOME: spec.user === null || spec.user === 'root' ? '/root' : `/home/${spec.user}`,
     LANG: 'C.UTF-8',
     ...(spec.pty ? { TERM: 'xterm-256color' } : {}),

@@ -2,7 +2,7 @@ import type { ArtifactStore } from '@vmux/artifacts';
 import { type Order, type OrderNamed, Refusal, type Stage } from '@vmux/events';
 import { DriverRefused, DriverUnavailable, SandboxGone, SupervisorRefused } from '../errors';
 import { Checkpoints, isFinal } from './checkpoints';
-import { argvOf, environmentOf, signalNumber, WORKSPACE } from './exec-facts';
+import { argvOf, environmentOf, signalNumber, workspaceOf } from './exec-facts';
 import { prepare } from './prepare';
 import type { Reporter } from './reporter';
 import type { RunnerJournal } from './runner-journal';
@@ -144,14 +144,16 @@ export class OrderDesk {
     });
   }
 
-  private async start(order: OrderNamed<'StartExec'>, { worker }: Held): Promise<void> {
+  private async start(order: OrderNamed<'StartExec'>, held: Held): Promise<void> {
     const { execId, spec, env } = order.data;
+    const { worker } = held;
+    const workspace = workspaceOf(held, spec.cwd);
     const client = await worker.client();
     const exec = await client.start({
       execId,
       argv: argvOf(spec),
-      env: environmentOf(order.sessionId, spec, env),
-      cwd: spec.cwd ?? WORKSPACE,
+      env: environmentOf(order.sessionId, spec, env, workspace),
+      cwd: workspace,
       ...(spec.user === null ? {} : { user: spec.user }),
       ...(spec.pty === null ? {} : { pty: spec.pty }),
       stdin: spec.stdin || spec.pty !== null,

@@ -2,7 +2,7 @@ import { createGunzip } from 'node:zlib';
 import type { ArtifactStore } from '@vmux/artifacts';
 import type { SessionSpec } from '@vmux/events';
 import { DriverRefused } from '../errors';
-import { WORKSPACE } from './exec-facts';
+import { workspaceOf } from './exec-facts';
 import type { Origin, RunnerJournal } from './runner-journal';
 import type { Held } from './sandboxes';
 
@@ -26,14 +26,15 @@ export interface Beginning {
  * would undo work. Says when a bundle was unpacked, if one was now.
  */
 export async function prepare(
-  { id, worker }: Held,
+  held: Held,
   spec: SessionSpec,
   { artifacts, journal, signal }: PrepareSettings,
   { origin, restore }: Beginning,
 ): Promise<{ readonly extractedAt: number } | undefined> {
+  const { id, worker } = held;
   if (await journal.isPrepared(id)) return undefined;
   const { files } = await worker.client();
-  const workspace = spec.cwd ?? WORKSPACE;
+  const workspace = workspaceOf(held, spec.cwd);
   await files.makeDirectory(workspace, { makeParents: true, signal });
   if (restore) {
     // A checkpoint's files hold what became of the bundle.

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
+import { statfs } from 'node:fs/promises';
 import { cpus, freemem, loadavg } from 'node:os';
 import type { ArtifactStore } from '@vmux/artifacts';
 import {
@@ -123,7 +124,14 @@ interface Standing extends Pick<Heartbeat, 'incarnation' | 'tunnel'> {
 }
 
 async function heartbeatOf(
-  { runnerId, drivers, artifacts, maxSandboxes, emulated = false }: RunnerSettings,
+  {
+    runnerId,
+    drivers,
+    artifacts,
+    journalDirectory,
+    maxSandboxes,
+    emulated = false,
+  }: RunnerSettings,
   { incarnation, sandboxes, tunnel }: Standing,
 ): Promise<Heartbeat> {
   const providers = await Promise.all(
@@ -133,7 +141,7 @@ async function heartbeatOf(
         provider: driver.provider,
         available,
         reason,
-        capabilities: capabilitiesOf(offered, artifacts !== undefined),
+        capabilities: capabilitiesOf(offered, artifacts !== undefined && driver.isolates !== false),
         emulated,
       };
     }),
@@ -148,12 +156,18 @@ async function heartbeatOf(
       sandboxes,
       maxSandboxes,
       freeMemoryMiB: Math.floor(freemem() / 1024 / 1024),
-      freeDiskMiB: 0,
+      freeDiskMiB: await freeDiskMiB(journalDirectory),
       cpus: cpus().length,
       load: loadavg()[0] ?? 0,
     },
     tunnel,
   };
+}
+
+/** Where this runner keeps things. */
+async function freeDiskMiB(directory: string): Promise<number> {
+  const { bavail, bsize } = await statfs(directory);
+  return Math.floor((bavail * bsize) / 1024 / 1024);
 }
 
 /** With somewhere to put them every driver has portable checkpoints, whatever it has of its own. */

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import type { OrderNamed, SetupFound } from '@vmux/events';
 import { SupervisorRefused } from '../errors';
 import type { SupervisorFiles } from '../supervisor-files';
-import { defaultPath, WORKSPACE } from './exec-facts';
+import { defaultPath } from './exec-facts';
 import { COMPANIONS, type Install, MANIFESTS, planInstalls, type Workspace } from './setup-plan';
 
 export interface DetectedSetup {
@@ -23,10 +23,10 @@ const TOOLS = ['uv', 'python3', 'pip3', 'pip', 'node', 'npm', 'pnpm', 'yarn', 'b
 export async function detectSetup(
   files: SupervisorFiles,
   { data }: OrderNamed<'CreateSandbox'>,
+  path: string,
   signal: AbortSignal,
 ): Promise<DetectedSetup | undefined> {
   if (data.spec.setup !== 'auto' || data.spec.bundle === null) return undefined;
-  const path = data.spec.cwd ?? WORKSPACE;
   const names = await namesIn(files, path, signal);
   const scripts = [...names].filter((name) => name.endsWith('.py')).sort();
   const texts = new Map<string, string>();

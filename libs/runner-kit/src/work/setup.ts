@@ -1,6 +1,7 @@
 import { deriveExecId, type OrderNamed, type Outcome, type SetupFound } from '@vmux/events';
 import type { SandboxId } from '../driver';
 import type { SupervisorClient } from '../supervisor-client';
+import { workspaceOf } from './exec-facts';
 import type { Held, Log } from './sandboxes';
 import type { SetupCache } from './setup-cache';
 import { type DetectedSetup, detectSetup } from './setup-detect';
@@ -26,16 +27,19 @@ export class Setup {
   constructor(private readonly settings: SetupSettings) {}
 
   async prepare(
-    { id, worker }: Held,
+    held: Held,
     order: OrderNamed<'CreateSandbox'>,
     signal: AbortSignal,
   ): Promise<ReadySetup | undefined> {
     if (order.data.spec.setup !== 'auto') return undefined;
+    const { id, driver, worker } = held;
     const client = await worker.client();
-    const detected = await detectSetup(client.files, order, signal);
+    const path = workspaceOf(held, order.data.spec.cwd);
+    const detected = await detectSetup(client.files, order, path, signal);
     if (!detected) return undefined;
     const { found, cacheKey } = detected;
-    if (cacheKey === null || found.missingTools.length > 0) return { found, installedAt: null };
+    if (cacheKey === null || driver.isolates === false || found.missingTools.length > 0)
+      return { found, installedAt: null };
     if (await this.settings.cache?.restore(cacheKey, client.files, signal))
       return { found: { ...found, command: null }, installedAt: Date.now() };
     this.plans.set(id.instance, detected);

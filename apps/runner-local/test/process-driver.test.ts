@@ -1,0 +1,102 @@
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { type SandboxId, SupervisorClient } from '@vmux/runner-kit';
+import { projectRoot, releaseAll, releaseLater, until } from '@vmux/testing';
+import { configFrom } from '../src/config';
+import { NO_ISOLATION, ProcessDriver } from '../src/drivers/process-driver';
+
+const supervisorPath = join(projectRoot(), 'dist/native/vmux-supervisor');
+const limits = { cpus: 1, memoryMiB: 64, diskMiB: 64, pids: 32 };
+const id: SandboxId = { sessionId: 'plain-0a1b', epoch: 1, instance: 'i-1' };
+const spec = { id, limits, image: null, egress: false, gpu: null };
+
+function opened() {
+  const dataDir = mkdtempSync('/tmp/vmux-plain-');
+  const warnings: string[] = [];
+  const warn = (message: string) => void warnings.push(message);
+  const open = () => new ProcessDriver({ dataDir, supervisorPath, warn });
+  const driver = open();
+  releaseLater(async () => {
+    await driver.destroy(id);
+    rmSync(dataDir, { recursive: true, force: true });
+  });
+  return { dataDir, warnings, driver, open };
+}
+
+const connected = async (driver: ProcessDriver) => {
+  const client = await SupervisorClient.connect(await driver.openPipe(id), id);
+  releaseLater(() => client.close());
+  return client;
+};
+
+async function run(driver: ProcessDriver, script: string): Promise<string> {
+  const client = await connected(driver);
+  const execId = `e${Date.now()}`;
+  await client.start({ execId, argv: ['/bin/sh', '-c', script], cwd: driver.workspaceOf(id) });
+  let text = '';
+  for await (const item of client.read(execId)) if (item.kind === 'stdout') text += item.data;
+  return text;
+}
+
+afterEach(releaseAll);
+
+describe('A session as plain processes', () => {
+  it('is offered only where somebody says what it means', () => {
+    const env = { VMUX_RUNNER_DIR: '/tmp/x', NATS_URL: 'nats://127.0.0.1:4222' };
+    expect(configFrom(env).plainProcesses).toBe(false);
+    expect(configFrom({ ...env, VMUX_PLAIN_PROCESSES: '1' }).plainProcesses).toBe(false);
+    const asked = configFrom({ ...env, VMUX_PLAIN_PROCESSES: 'isolate-nothing' });
+    expect(asked.plainProcesses).toBe(true);
+  });
+
+  it('says on every start that it isolates nothing, and what it lacks', async () => {
+    const { driver, warnings } = opened();
+    await driver.create(spec);
+    await driver.destroy(id);
+    await driver.create(spec);
+    expect(warnings).toEqual([NO_ISOLATION, NO_ISOLATION]);
+    const { offered, missing } = await driver.capabilities();
+    expect(offered).toEqual(['pty', 'previews', 'egress']);
+    expect(missing.diskLimit).toMatch(/no limit is enforced/);
+    expect(driver.isolates).toBe(false);
+  });
+
+  it('works in a directory of its own, is found by the next runner, and leaves nothing', async () => {
+    const { driver, open, dataDir } = opened();
+    await driver.create(spec);
+    expect(await run(driver, 'pwd; echo kept >file')).toBe(`${driver.workspaceOf(id)}\n`);
+    const next = open();
+    expect(await next.list()).toMatchObject([{ id, probe: { state: 'running' } }]);
+    expect(await run(next, 'cat file')).toBe('kept\n');
+    const client = await connected(next);
+    const exec = { execId: 'long', argv: ['/bin/sh', '-c', 'echo $$; exec sleep 1000'] };
+    const { pid } = await client.start(exec);
+    expect(existsSync(`/proc/${pid}`)).toBe(true);
+    await next.destroy(id);
+    await next.destroy(id);
+    await until(() => !existsSync(`/proc/${pid}`));
+    expect(readdirSync(dataDir)).toEqual([]);
+    await expect(next.adopt(id)).rejects.toMatchObject({ next: 'lost' });
+  });
+
+  it('whose supervisor is killed is gone', async () => {
+    const { driver, dataDir } = opened();
+    await driver.create(spec);
+    const [key] = readdirSync(dataDir);
+    const { owner } = JSON.parse(readFileSync(join(dataDir, String(key), 'state.json'), 'utf8'));
+    process.kill(Number(owner.split(':')[0]), 'SIGKILL');
+    await until(async () => (await driver.probe(id)).state === 'gone');
+    await expect(driver.openPipe(id)).rejects.toMatchObject({ next: 'lost' });
+  });
+
+  it('refuses what it cannot do', async () => {
+    const { driver } = opened();
+    const refusal = { next: 'refuse', reason: 'unsupported' };
+    await expect(driver.create({ ...spec, image: 'x' })).rejects.toMatchObject(refusal);
+    await expect(driver.create({ ...spec, gpu: 'T4' })).rejects.toMatchObject(refusal);
+    await expect(driver.suspend()).rejects.toMatchObject(refusal);
+    await expect(driver.checkpoint()).rejects.toMatchObject(refusal);
+    await driver.create(spec);
+    await expect(driver.create(spec)).rejects.toMatchObject({ reason: 'exists' });
+  });
+});
