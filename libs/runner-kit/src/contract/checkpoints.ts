@@ -1,4 +1,6 @@
+import { spawn } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
+import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -9,6 +11,7 @@ import { FileIndex } from '../work/checkpoint-index';
 import { restoreCheckpoint } from '../work/restore-checkpoint';
 import { takeCheckpoint } from '../work/take-checkpoint';
 import { type Bench, type Opened, run, shell, until } from './bench';
+import type { ContractWork } from './runner';
 
 /** Everything that a tree can hold, some of it at random. Python alone makes attributes and holes. */
 const makeTree = (seed: number) => `
@@ -80,6 +83,11 @@ class CheckpointBench {
     if (this.#root) await rm(this.#root, { recursive: true, force: true });
   }
 
+  get storeDirectory(): string {
+    if (!this.#root) throw new Error('the store is not open');
+    return this.#root;
+  }
+
   get store() {
     if (!this.#artifacts) throw new Error('the store is not open');
     return this.#artifacts.chunks;
@@ -129,6 +137,24 @@ async function shown({ client }: Opened): Promise<string> {
   if (exec.outcome.kind !== 'exited' || exec.outcome.code !== 0) throw new Error(stderr.toString());
   return stdout.toString();
 }
+
+/** Kills a runner so many milliseconds after it said that it begins. */
+async function killedRunner(bench: Bench, work: ContractWork, afterMs: number): Promise<void> {
+  const { command, args } = bench.target.runner;
+  const child = spawn(command, [...args, JSON.stringify(work)], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  let said = '';
+  child.stderr.on('data', (data) => {
+    said += data;
+  });
+  const exited = once(child, 'exit');
+  const began = once(child.stdout, 'data').then(() => pause(afterMs));
+  await Promise.race([began, exited]);
+  child.kill('SIGKILL');
+  expect([await exited, said]).toEqual([[null, 'SIGKILL'], '']);
+}
+const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
 const withoutRemovals = (shown: string): string => shown.replace(/^removed .*$/m, '');
 
@@ -298,6 +324,32 @@ while (syscall($read, 0, $at, 1) == 1) { print "stored\\n" }
       expect(stdout.toString()).toBe('2');
       await source.client.cancel(exec.execId, 0);
     });
+
+    it('comes to nothing or to the whole when its runner is killed, and to the whole when it is tried again', async () => {
+      const source = await bench.sandbox();
+      const tree =
+        'mkdir /srv/t; cd /srv/t; for i in $(seq 100); do head -c 100000 /dev/urandom > f$i; done';
+      await run(source.client, shell(tree));
+      const exec = shell('while :; do echo tick; sleep 0.01; done');
+      await source.client.start(exec);
+      const ticks = async () => (await source.client.state(exec.execId)).stdoutBytes;
+      const { storeDirectory } = checkpoints;
+      for (const afterMs of [5, 40, 120, 400]) {
+        await killedRunner(bench, { take: source.id, storeDirectory }, afterMs);
+        const before = await ticks();
+        await until(async () => (await ticks()) > before);
+      }
+      const checkpoint = await checkpoints.take(source);
+      await source.client.cancel(exec.execId, 0);
+      const target = await bench.sandbox();
+      for (const afterMs of [5, 40, 120, 400])
+        await killedRunner(bench, { restore: target.id, checkpoint, storeDirectory }, afterMs);
+      expect(await checkpoints.restore(checkpoint, target)).toBe(checkpoint.manifestDigest);
+      const sums = shell('cd /srv/t && sha256sum * | sha256sum');
+      expect((await run(target.client, sums)).stdout.toString()).toBe(
+        (await run(source.client, { ...sums, execId: `${sums.execId}b` })).stdout.toString(),
+      );
+    }, 120_000);
 
     it('refuses another base unless that is allowed', async () => {
       const source = await bench.sandbox();
