@@ -22,6 +22,14 @@ describe('what a session has cost', () => {
     expect(cost?.byProvider[0]?.prices).toMatchObject({ readOn: expect.any(String) });
   });
 
+  it('is by GPU and second on Modal', () => {
+    const view = viewWith({ ranMs: { modal: hourMs } });
+    const gpu = { ...resources, gpu: 'h100:2' };
+    view.spec = { resources: gpu } as unknown as SessionSpec;
+    const besides = 3600 * (0.25 * 0.00003942 + 4 * 0.00000672);
+    expect(costJson(view, 0)?.leastUsd).toBeCloseTo(3600 * 2 * 0.001097 + besides, 6);
+  });
+
   it('grows while a sandbox runs and is told for each provider that sends a bill', () => {
     const sandbox = { epoch: 2, instance: 'i', runnerId: 'cloudflare', startedAt: 1_000 };
     const view = viewWith({ provider: 'cloudflare', sandbox, ranMs: { ns: hourMs } });

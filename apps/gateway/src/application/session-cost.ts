@@ -4,6 +4,7 @@ import {
   type CostRange,
   cloudflareCostOf,
 } from '../../../../workers/cloudflare/src/prices';
+import { MODAL_PRICES, modalCostOf } from './modal-prices';
 import type { SessionView } from './session-view';
 
 interface Price {
@@ -14,6 +15,7 @@ interface Price {
 /** Providers that send a bill; the others are the user's own machines. */
 const PRICED: Readonly<Record<string, Price>> = {
   cloudflare: { prices: CLOUDFLARE_PRICES, costOf: cloudflareCostOf },
+  modal: { prices: MODAL_PRICES, costOf: modalCostOf },
 };
 
 const rounded = (usd: number): number => Math.round(usd * 1e6) / 1e6;
