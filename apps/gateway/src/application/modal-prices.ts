@@ -2,8 +2,8 @@ import type { SessionSpec } from '@vmux/events';
 import type { CostRange } from '../../../../workers/cloudflare/src/prices';
 
 /**
- * What Modal asks for a second of a sandbox, in US dollars, before discounts, regions and plans. Read off
- * its pricing page; a GPU that is not listed here is not counted.
+ * What Modal asks for a second of a sandbox, in US dollars, before discounts, regions and plans, as others
+ * reported its pricing page in June 2026. A GPU that is not listed here is not counted.
  */
 export const MODAL_PRICES = {
   source: 'modal.com/pricing',
