@@ -121,7 +121,11 @@ async function* messagesOf(socket: WebSocket): AsyncGenerator<Buffer> {
   socket.on('close', over);
   for (;;) {
     const next = arrived.shift();
-    if (next === null) return;
+    if (next === null) {
+      // Its close is still to be read.
+      socket.resume();
+      return;
+    }
     if (next) yield next;
     else {
       socket.resume();
