@@ -69,6 +69,21 @@ describeUnless(isRoot && hasPython, 'needs python3, and root on Linux')('the exa
     );
   }, 120_000);
 
+  it('are open to everyone with --public, and reached while they run with --json', async () => {
+    const running = user.start({ cwd: examples }, 'run', '--rm', '--public', '--json', 'web');
+    await until(() => running.said.stdout.includes('\n'), { timeoutMs: 60_000 });
+    const { url, localUrl } = JSON.parse(running.said.stdout) as Reached;
+    expect(url).not.toContain('token');
+    await until(async () => (await visited(new URL(url))).text.includes('visit'));
+    expect(await (await fetch(localUrl)).text()).toContain('visit');
+    running.child.kill('SIGTERM');
+    const { code, stdout } = await running.ended;
+    const [, last = ''] = stdout.split('\n');
+    expect({ code, exit: JSON.parse(last).exit }).toEqual({
+      ...{ code: 143, exit: { kind: 'signalled', signal: 'SIGTERM' } },
+    });
+  }, 120_000);
+
   it('echo over WebSocket, through the preview and through the forwarded port', async () => {
     const echo = await served('echo');
     const { host, port } = placeOf(echo);

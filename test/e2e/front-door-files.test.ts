@@ -117,6 +117,17 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('input and file
     expect(lstatSync(join(to, 'suid/a')).mode & 0o7777).toBe(0o755);
   }, 60_000);
 
+  it('shows what the sandbox uses', async () => {
+    const told = JSON.parse((await vmux('stats', '--json', id)).stdout);
+    expect(told).toMatchObject({
+      ...{ sessionId: id, memory: { bytes: expect.any(Number), limitBytes: expect.any(Number) } },
+      cpu: { usedMs: expect.any(Number), cores: expect.any(Number) },
+    });
+    expect((await vmux('stats', id)).stdout).toMatch(
+      /^CPU +MEMORY +DISK .*\n\d+ % +[\d.]+ MiB of /,
+    );
+  }, 60_000);
+
   it('says what is wrong with a copy', async () => {
     const cases: [string[], number, string][] = [
       [['a', 'b'], 2, 'write one of the two as SESSION:path'],

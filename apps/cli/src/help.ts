@@ -9,7 +9,9 @@ export const commandHelp: Readonly<Record<string, CommandHelp>> = {
     summary: 'run a command in a new session; starts the stack if none runs',
     details: `
   -d, --detach            print the session's id and leave
-  -p, --port PORT         a port that the command will serve; repeatable
+  -p, --port PORT         a port that the command will serve: its URL is printed; repeatable
+      --public            everyone who has the URL may look; else it carries a token
+      --wake              with --public: a visit wakes the session
   -e, --env NAME=value    set a variable in the session (NAME alone: its value here); repeatable
       --env-file FILE     variables, one NAME=value a line; repeatable
       --name NAME         first part of the id; the target's or the directory's name without it
@@ -30,7 +32,8 @@ export const commandHelp: Readonly<Record<string, CommandHelp>> = {
       --rm                delete the session, logs included, when the command has ended
       --no-bundle         do not send the current directory
       --dry-run           say what would be run and sent, and do nothing
-      --json              one line of JSON at the end instead of the output
+      --json              one line of JSON at the end instead of the output; with -p one at the beginning too,
+                          with url and localUrl (with -d that is the only one)
 
   One argument after -- is a line for the shell, several are run as they are. The session stays when the
   command has ended. Ctrl-C on a terminal detaches and the command goes on; without a terminal, or with

@@ -3,6 +3,7 @@ export type KnownErrorCode =
   // about the request
   | 'invalid_request'
   | 'malformed'
+  | 'not_found'
   | 'invalid_name'
   | 'reserved_name'
   | 'key_reused'

@@ -13,6 +13,8 @@ export const runOptions = {
   env: { type: 'string', short: 'e', multiple: true },
   'env-file': { type: 'string', multiple: true },
   port: { type: 'string', short: 'p', multiple: true },
+  public: { type: 'boolean' },
+  wake: { type: 'boolean' },
   name: { type: 'string' },
   provider: { type: 'string' },
   gpu: { type: 'string' },

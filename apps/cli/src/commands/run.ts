@@ -1,6 +1,5 @@
 import { type CreateOptions, Sandbox, type Vmux, VmuxError } from '@vmux/sdk';
 import { parsed } from '../arguments';
-import { forwardInBackground } from '../background-forwards';
 import { type Bundle, bundleOf } from '../bundle/bundle';
 import { exitCodes, Failure, UsageError } from '../failure';
 import { checkProvider } from '../offers';
@@ -12,6 +11,7 @@ import { StatusLine } from '../terminal/status-line';
 import { needTerminal, ownSize } from './attached';
 import { onTerminal } from './exec';
 import { exitCodeOf, follow, isInteractive } from './follow';
+import { inBackground, inForeground, previewsOf, reachable, sayPreviews } from './previews';
 import { type RunPlan, runOptions, runPlan } from './run-plan';
 import { showStarting } from './starting';
 import { bringUp } from './up';
@@ -26,6 +26,8 @@ export async function run(args: readonly string[]): Promise<number> {
   if (given.has('tty') && (isDetached || isJson))
     throw new UsageError(`-t and ${isDetached ? '-d' : '--json'} exclude each other`);
   if (given.has('tty')) needTerminal('-t');
+  if (given.has('wake') && !given.has('public'))
+    throw new UsageError('--wake goes with --public', 'as in: -p 8000 --public --wake');
   const plan = await runPlan(given);
   const bundle = given.has('no-bundle') ? null : await bundleOf(process.cwd());
   if (given.has('dry-run')) return showPlan(plan, bundle, isJson);
@@ -36,8 +38,14 @@ export async function run(args: readonly string[]): Promise<number> {
   const create = { ...plan.create, provider, vmux };
   const sandbox = await created(create, bundle);
   rememberLast(sandbox.id);
-  await setUp(sandbox, plan);
-  const previews = await previewsOf(sandbox, plan);
+  try {
+    await setUp(sandbox, plan);
+  } catch (fault) {
+    if (removes) await sandbox.delete({ force: true });
+    throw fault;
+  }
+  const access = { isPublic: given.has('public'), wakes: given.has('wake') };
+  const previews = await previewsOf(sandbox, plan.ports, access);
   const isTerminal = given.has('tty');
   const takesInput = given.has('stdin') && !isDetached && !isTerminal;
   const { command, timeoutMs } = plan;
@@ -47,20 +55,25 @@ export async function run(args: readonly string[]): Promise<number> {
   });
   const ids = { session: sandbox.id, exec: started.id };
   if (isDetached) {
-    if (isJson) await print(jsonText({ ...ids, ...(await reachable(sandbox, previews)) }));
+    if (isJson)
+      await print(jsonText({ ...ids, ...(await reachable(previews, inBackground(sandbox))) }));
     else await print(sandbox.id);
-    if (!isJson) await sayPreviews(previews);
+    if (!isJson) await sayPreviews(sandbox.id, previews);
     return 0;
   }
   await whisper(`session ${sandbox.id}`);
-  if (!isJson) await sayPreviews(previews);
+  if (!isJson) await sayPreviews(sandbox.id, previews);
   if (isTerminal) return ended(await onTerminal(started, sandbox.id), sandbox, removes);
+  const here = inForeground(sandbox);
+  if (isJson && previews.length > 0)
+    await print(jsonText({ ...ids, ...(await reachable(previews, here.localUrl)) }));
   const onInterrupt = isInteractive() && !removes ? 'detach' : 'forward';
   const begun = showStarting(sandbox, started.id);
   const result = await follow(started, {
     ...{ onInterrupt, streams: !isJson, input: takesInput, onOutput: begun },
   });
   begun();
+  here.close();
   if (!result) {
     if (onInterrupt === 'forward') return ended(exitCodes.interrupted, sandbox, removes);
     await say(
@@ -70,8 +83,7 @@ export async function run(args: readonly string[]): Promise<number> {
   }
   if (isJson) {
     const { id: _, ...rest } = result;
-    const [url = null] = previews.map((each) => each.url);
-    await print(jsonText({ ...ids, ...rest, ...(url ? { url, localUrl: null } : {}) }));
+    await print(jsonText({ ...ids, ...rest }));
   }
   return ended(await exitCodeOf(result), sandbox, removes);
 }
@@ -85,33 +97,6 @@ async function ended(code: number, sandbox: Sandbox, removes: boolean): Promise<
   return code;
 }
 
-interface Preview {
-  readonly port: number;
-  /** With a token: whoever has it may look. Null where there are no previews. */
-  readonly url: string | null;
-}
-
-async function previewsOf(sandbox: Sandbox, { ports }: RunPlan): Promise<readonly Preview[]> {
-  return Promise.all(
-    ports.map(async (port) => ({ port, url: (await sandbox.ports.token(port)).tokenUrl })),
-  );
-}
-
-async function sayPreviews(previews: readonly Preview[]): Promise<void> {
-  for (const { port, url } of previews) await say(`port ${port}: ${url}`);
-}
-
-/** The first port's URLs by themselves too: most commands serve one. */
-async function reachable(sandbox: Sandbox, previews: readonly Preview[]) {
-  const ports = await Promise.all(
-    previews.map(async ({ port, url }) => ({
-      ...{ port, url, localUrl: await forwardInBackground(sandbox.id, port) },
-    })),
-  );
-  const [first] = ports;
-  return first ? { url: first.url, localUrl: first.localUrl, ports } : {};
-}
-
 /** What was sent before is not sent again: its digest names it. */
 async function created(
   options: CreateOptions & { readonly vmux: Vmux },
@@ -119,6 +104,8 @@ async function created(
 ): Promise<Sandbox> {
   if (!bundle) return Sandbox.create(options);
   const setup = options.setup ?? (options.egress ? 'auto' : 'none');
+  if (bundle.leftOut.length > 0)
+    await whisper(`not sent: ${bundle.leftOut.map(visible).join(', ')}`);
   if (options.setup === undefined && setup === 'none' && bundle.manifest !== null)
     await whisper(`what ${bundle.manifest} asks for is not installed: --egress lets it be`);
   const withBundle = { ...options, setup, bundle: bundle.digest } as const;
@@ -136,10 +123,8 @@ async function created(
   return Sandbox.create(withBundle);
 }
 
-const describe = ({ files, bytes, leftOut }: Bundle): string => {
-  const without = leftOut.length > 0 ? `, without ${leftOut.map(visible).join(', ')}` : '';
-  return `${files} files, ${Math.ceil(bytes.length / 1024)} KiB${without}`;
-};
+const describe = ({ files, bytes }: Bundle): string =>
+  `${files} files, ${Math.ceil(bytes.length / 1024)} KiB`;
 
 /** The target's own preparation; the command does not run when it fails. */
 async function setUp(sandbox: Sandbox, { setupLine }: RunPlan): Promise<void> {
