@@ -53,6 +53,59 @@ group('signatures to the Cloudflare Worker', () => {
     expect(await get(headers)).toMatchObject({ status: 401, code: 'replayed' });
   }, 90_000);
 
+  it('do not make an odd request less odd: each is refused as such, and none is a fault', async () => {
+    const limits = { cpus: 1, memoryMiB: 256, diskMiB: 256, pids: 64 };
+    const create = { limits, egress: false, restoreFrom: null };
+    const at = '/v1/sandboxes/s/1/i';
+    const odd: readonly (readonly [string, string, unknown, number])[] = [
+      ['GET', '/', undefined, 404],
+      ['GET', '/v1', undefined, 404],
+      ['POST', '/v1/about', undefined, 404],
+      ['GET', '/v1/about/more', undefined, 404],
+      ['DELETE', '/v1/sandboxes', undefined, 404],
+      ['GET', '/v1/sandboxes/', undefined, 404],
+      ['GET', '/v1/sandboxes/s', undefined, 400],
+      ['GET', '/v1/sandboxes/UPPER/1/i', undefined, 400],
+      ['GET', '/v1/sandboxes/s/0/i', undefined, 400],
+      ['GET', '/v1/sandboxes/s/1e3/i', undefined, 400],
+      ['GET', '/v1/sandboxes/s/-1/i', undefined, 400],
+      ['GET', '/v1/sandboxes/s/1/%ff', undefined, 400],
+      ['GET', '/v1/sandboxes/s/1/.hidden', undefined, 400],
+      ['PATCH', at, undefined, 404],
+      ['GET', `${at}/adopt`, undefined, 404],
+      ['PUT', at, undefined, 400],
+      ['PUT', at, [], 400],
+      ['PUT', at, { ...create, limits: null }, 400],
+      ['PUT', at, { ...create, limits: { ...limits, pids: 1.5 } }, 400],
+      ['PUT', at, { ...create, limits: { ...limits, cpus: '1' } }, 400],
+      ['PUT', at, { ...create, egress: 1 }, 400],
+      ['PUT', at, { ...create, egress: true }, 422],
+      ['PUT', at, { ...create, restoreFrom: 7 }, 400],
+      ['PUT', at, { ...create, restoreFrom: 'x'.repeat(70_000) }, 400],
+      ['PUT', at, { ...create, limits: { ...limits, cpus: 1e9 } }, 422],
+      ['POST', `${at}/checkpoint`, undefined, 410],
+      ['GET', `${at}/pipe`, undefined, 410],
+      ['GET', `${at}/ports/8080/`, undefined, 410],
+      ['GET', `${at}/ports/22/`, undefined, 422],
+      ['GET', `${at}/ports/99999/`, undefined, 422],
+      ['GET', `${at}/ports/`, undefined, 422],
+    ];
+    for (const [method, target, content, status] of odd) {
+      const text = content === undefined ? '' : JSON.stringify(content);
+      const signed = { method, target, runner: 'one', body: Buffer.from(text) };
+      const answer = await fetch(`${emulator.url}${target}`, {
+        method,
+        headers: await sign(emulator.key, signed),
+        ...(content === undefined ? {} : { body: text }),
+      });
+      const { code } = (await answer.json()) as { code: string };
+      expect([method, target, answer.status]).toEqual([method, target, status]);
+      expect(code).toMatch(/^(not_found|invalid|unsupported|sandbox_lost)$/);
+    }
+    const oddRunner = { method: 'GET', target: '/v1/about', runner: 'A B', body };
+    expect(await get(await sign(emulator.key, oddRunner))).toMatchObject({ status: 400 });
+  });
+
   it('do not help while it has no key', async () => {
     const keyless = await startTestEmulator({ VMUX_EMULATOR_NO_KEY: '1' });
     const driver = new CloudflareDriver({ runnerId: 'one', worker: keyless });

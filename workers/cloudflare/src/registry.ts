@@ -11,6 +11,19 @@ export interface Entry {
   readonly createdAtMs: number;
 }
 
+export interface Admission {
+  readonly nonce: string;
+  readonly voidAtMs: number;
+  readonly nowMs: number;
+  /** Of the sandbox that is asked for, which is not forgotten then. */
+  readonly name: SandboxName | null;
+}
+
+export interface Admitted {
+  readonly isFresh: boolean;
+  readonly entry: Entry | null;
+}
+
 interface Row extends Record<string, string | number | null> {
   session: string;
   epoch: number;
@@ -43,13 +56,14 @@ export class Registry extends DurableObject {
     );
   }
 
-  /** False when the number was taken before. */
-  async takeNonce(nonce: string, voidAtMs: number, nowMs: number): Promise<boolean> {
+  /** Takes the number of a request, unless it was taken before, and says what is known of its sandbox. */
+  async admit({ nonce, voidAtMs, nowMs, name }: Admission): Promise<Admitted> {
     this.sql('DELETE FROM nonces WHERE void_ms < ?', nowMs);
     const known = this.sql('SELECT nonce FROM nonces WHERE nonce = ?', nonce);
-    if (known.length > 0) return false;
+    if (known.length > 0) return { isFresh: false, entry: null };
     this.sql('INSERT INTO nonces VALUES (?, ?)', nonce, voidAtMs);
-    return true;
+    if (name) this.change(name, 'touched_ms = ?', nowMs);
+    return { isFresh: true, entry: name ? await this.find(name) : null };
   }
 
   async begin(entry: Entry): Promise<Answer<null>> {

@@ -31,7 +31,19 @@ interface Call {
   readonly url: URL;
   readonly runner: string;
   readonly body: Uint8Array;
+  /** Of the sandbox that is asked for, if the registry has it. */
+  readonly entry: Entry | null;
 }
+
+/** What a path asks for. */
+type Target =
+  | { readonly kind: 'about' | 'list' }
+  | {
+      readonly kind: 'sandbox';
+      readonly name: SandboxName;
+      readonly verb: string;
+      readonly rest: readonly string[];
+    };
 
 export const registryOf = (env: Env) => env.REGISTRY.get(env.REGISTRY.idFromName('registry'));
 
@@ -61,8 +73,9 @@ async function handle(request: Request, env: Env): Promise<Response> {
     return refusal(refuse('closed', 'this Worker has no key: set the secret VMUX_KEY'));
   const url = new URL(request.url);
   const runner = request.headers.get(HEADERS.runner) ?? '';
-  const isUpgrade = request.headers.get('upgrade') !== null;
-  const isStreamed = isUpgrade || url.pathname.split('/')[6] === 'ports';
+  const target = targetOf(url.pathname);
+  const name = 'kind' in target && target.kind === 'sandbox' ? target.name : null;
+  const isStreamed = name !== null && 'verb' in target && /^(pipe|ports)$/.test(target.verb);
   const body = isStreamed ? new Uint8Array() : await bodyOf(request);
   if (!body) return refusal(refuse('invalid', `a body has at most ${maxBodyBytes} bytes`));
   const signed = { method: request.method, target: `${url.pathname}${url.search}`, runner, body };
@@ -71,35 +84,52 @@ async function handle(request: Request, env: Env): Promise<Response> {
     return refusal(refuse('unsigned', 'the signature is missing or wrong: check the key'));
   if (proof.verdict === 'expired')
     return refusal(refuse('expired', 'the signature is too old or too new: check the clock'));
-  if (!(await registryOf(env).takeNonce(proof.nonce, proof.voidAtMs, Date.now())))
-    return refusal(refuse('replayed', 'the signature was used before'));
+  const { nonce, voidAtMs } = proof;
+  const admission = { nonce, voidAtMs, nowMs: Date.now(), name };
+  const { isFresh, entry } = await registryOf(env).admit(admission);
+  if (!isFresh) return refusal(refuse('replayed', 'the signature was used before'));
   if (!/^[a-z0-9-]{1,63}$/.test(runner))
     return refusal(refuse('invalid', 'a runner’s name is 1–63 of a-z, 0-9 and dashes'));
-  return route({ env, request, url, runner, body });
+  if ('code' in target) return refusal(target);
+  return route({ env, request, url, runner, body, entry }, target);
 }
 
-async function route(call: Call): Promise<Response> {
-  const { request, url } = call;
-  const [root, version, kind, sessionId, epoch, instance, verb, ...rest] = url.pathname.split('/');
-  const notFound = () => refusal(refuse('not_found', `no such thing: ${url.pathname}`));
-  if (root !== '' || version !== 'v1') return notFound();
-  if (kind === 'about' && sessionId === undefined && request.method === 'GET')
-    return json(answer(aboutThis(call.env)));
-  if (kind !== 'sandboxes') return notFound();
-  if (sessionId === undefined && request.method === 'GET') return json(await list(call));
-  if (!sessionId || !epoch || !instance) return notFound();
-  const name = { sessionId, epoch: Number(epoch), instance: decodeURIComponent(instance) };
+function targetOf(pathname: string): Target | Refused {
+  const [root, version, kind, sessionId, epoch = '', instance = '', verb = '', ...rest] =
+    pathname.split('/');
+  const notFound = refuse('not_found', 'there is no such thing');
+  if (root !== '' || version !== 'v1') return notFound;
+  if (kind === 'about' && sessionId === undefined) return { kind: 'about' };
+  if (kind === 'sandboxes' && sessionId === undefined) return { kind: 'list' };
+  if (kind !== 'sandboxes' || !sessionId) return notFound;
+  const name = { sessionId, epoch: /^\d{1,15}$/.test(epoch) ? Number(epoch) : 0, instance };
   const fault = faultOfName(name);
-  if (fault) return refusal(refuse('invalid', fault));
-  const asked = `${request.method} ${verb ?? ''}`;
-  if (asked === 'PUT ') return json(await create(call, name));
-  if (asked === 'GET ') return json(await probe(call, name));
-  if (asked === 'DELETE ') return json(await destroy(call, name));
-  if (asked === 'POST adopt') return json(await adopt(call, name));
-  if (asked === 'POST checkpoint') return json(await checkpoint(call, name));
-  if (asked === 'GET pipe') return forward(call, name, '/pipe');
+  return fault ? refuse('invalid', fault) : { kind: 'sandbox', name, verb, rest };
+}
+
+async function route(call: Call, target: Target): Promise<Response> {
+  const { method } = call.request;
+  if (target.kind === 'about' && method === 'GET') return json(answer(aboutThis(call.env)));
+  if (target.kind === 'list' && method === 'GET') return json(await list(call));
+  if (target.kind !== 'sandbox') return refusal(refuse('not_found', 'there is no such thing'));
+  const { name, verb, rest } = target;
   if (verb === 'ports') return port(call, name, rest);
-  return notFound();
+  switch (`${method} ${verb}`) {
+    case 'PUT ':
+      return json(await create(call, name));
+    case 'GET ':
+      return json(await probe(call, name));
+    case 'DELETE ':
+      return json(await destroy(call, name));
+    case 'POST adopt':
+      return json(await adopt(call, name));
+    case 'POST checkpoint':
+      return json(await checkpoint(call, name));
+    case 'GET pipe':
+      return forward(call, name, '/pipe');
+    default:
+      return refusal(refuse('not_found', 'there is no such thing'));
+  }
 }
 
 export function aboutThis(env: Env): About {
@@ -152,16 +182,14 @@ async function list({ env, runner }: Call): Promise<Answer<readonly Listed[]>> {
   return answer(listed);
 }
 
-async function probe({ env, runner }: Call, name: SandboxName): Promise<Answer<Found>> {
-  const entry = await registryOf(env).find(name);
+async function probe({ env, runner, entry }: Call, name: SandboxName): Promise<Answer<Found>> {
   if (!entry) return answer({ state: 'gone', evidence: 'this Worker has no record of it' });
   if (entry.runner !== runner)
     return answer({ state: 'gone', evidence: `runner ${entry.runner} has taken it over` });
   return answer(await objectOf(env, entry).probe(name));
 }
 
-async function adopt({ env, runner }: Call, name: SandboxName): Promise<Answer<Listed>> {
-  const entry = await registryOf(env).find(name);
+async function adopt({ env, runner, entry }: Call, name: SandboxName): Promise<Answer<Listed>> {
   if (!entry) return refuse('sandbox_lost', 'this Worker has no record of it');
   const adopted = await objectOf(env, entry).adopt(name, runner);
   if (!adopted.ok) return adopted;
@@ -170,14 +198,12 @@ async function adopt({ env, runner }: Call, name: SandboxName): Promise<Answer<L
   return answer({ id: name, limits, createdAtMs, probe: { state: 'running' } });
 }
 
-async function checkpoint({ env, runner }: Call, name: SandboxName) {
-  const entry = await registryOf(env).find(name);
+async function checkpoint({ env, runner, entry }: Call, name: SandboxName) {
   if (!entry) return refuse('sandbox_lost', 'this Worker has no record of it');
   return objectOf(env, entry).checkpoint(name, runner);
 }
 
-async function destroy({ env, runner }: Call, name: SandboxName): Promise<Answer<null>> {
-  const entry = await registryOf(env).find(name);
+async function destroy({ env, runner, entry }: Call, name: SandboxName): Promise<Answer<null>> {
   if (entry && entry.runner !== runner) return answer(null);
   // Marked before, so that a create that is still on its way makes nothing.
   if (!entry) await registryOf(env).markDestroyed(name, Date.now());
@@ -198,13 +224,11 @@ async function port(call: Call, name: SandboxName, [number, ...rest]: readonly s
 }
 
 async function forward(
-  { env, request, runner }: Call,
+  { env, request, runner, entry }: Call,
   name: SandboxName,
   path: string,
 ): Promise<Response> {
-  const entry = await registryOf(env).find(name);
   if (!entry) return refusal(refuse('sandbox_lost', 'this Worker has no record of it'));
-  await registryOf(env).touch(name, Date.now());
   const forwarded = new Request(`http://sandbox${path}`, request);
   forwarded.headers.set(NAME_HEADER, nameText(name));
   forwarded.headers.set(HEADERS.runner, runner);
