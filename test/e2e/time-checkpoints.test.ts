@@ -189,8 +189,8 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('the time of a 
       await session.run(
         'mkdir -p d && echo moved > d/file && ln -s d/file link && chmod 600 d/file',
       );
-      const exec = await session.start('sleep 1000');
-      await until(async () => (await session.exec(exec)).status === 'running', PATIENCE);
+      const exec = await session.start('i=0; while :; do i=$((i+1)); echo $i; sleep 0.02; done');
+      await until(async () => (await session.output(exec)).length > 20, PATIENCE);
       const nowhere = await session.ask('move', { provider: 'nowhere' });
       expect(nowhere).toMatchObject({ status: 503, json: { code: 'no_placement' } });
       for (const [to, from] of [
@@ -209,6 +209,8 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('the time of a 
       expect(await session.exec(exec)).toMatchObject({
         exit: { kind: 'unknown', reason: 'moved' },
       });
+      const lines = (await session.output(exec)).trimEnd().split('\n');
+      expect(lines).toEqual(lines.map((_, n) => String(n + 1)));
       await session.stop();
     },
     240_000,

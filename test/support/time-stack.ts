@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import {
@@ -66,7 +67,12 @@ export class TimeStack {
   }
 
   async create(body: object = {}): Promise<TimeSession> {
-    const { status, json } = await this.api.post('/v1/sessions', { name: 'time', ...body });
+    const headers = { 'idempotency-key': randomUUID() };
+    const { status, json } = await until(async () => {
+      const reply = await this.api.post('/v1/sessions', { name: 'time', ...body }, headers);
+      if (reply.status >= 500) throw new Error(reply.text);
+      return reply;
+    }, PATIENCE);
     if (status !== 201) throw new Error(`not created: ${JSON.stringify(json)}`);
     const session = new TimeSession(this.api, json.id);
     // One that rests early is there too.

@@ -151,7 +151,7 @@ export class Checkpoints {
       const client = await worker.client();
       const execs = await client.states({ signal });
       const owed = execs.filter(
-        (x) => !x.released && x.ackedOffset < x.stdoutBytes + x.stderrBytes,
+        (x) => !x.released && worker.carriedTo(x.execId) < x.stdoutBytes + x.stderrBytes,
       );
       if (owed.length === 0) return;
       if (Date.now() - since > CARRIED_WITHIN_MS)

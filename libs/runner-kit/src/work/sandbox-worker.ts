@@ -64,6 +64,8 @@ export class SandboxWorker {
   private current: Promise<SupervisorClient>;
   private connected: (client: SupervisorClient) => void = () => undefined;
   private readonly following = new Map<string, Promise<void>>();
+  /** By exec that is followed: how much of its merged output is in the log. */
+  private readonly carried = new Map<string, number>();
   private readonly reached = new Set<Stage>();
   private readonly memoryKills = new MemoryKills();
 
@@ -91,6 +93,11 @@ export class SandboxWorker {
     for (const exec of await client.states({ signal: this.stopping.signal }))
       this.follow(exec, client);
     await Promise.all(this.following.values());
+  }
+
+  /** How much of an exec's merged output this worker has seen into the log; its supervisor frees less. */
+  carriedTo(execId: string): number {
+    return this.carried.get(execId) ?? 0;
   }
 
   async report(body: Body): Promise<void> {
@@ -220,8 +227,10 @@ export class SandboxWorker {
     return new OutputPump({
       send: (items): Promise<OutputAccepted> =>
         this.settings.reporter.output({ sessionId, epoch, instance, items }, this.stopping.signal),
-      acknowledge: (execId, offset) =>
-        void client.acknowledge(execId, offset).catch((error) => this.fail(error)),
+      acknowledge: (execId, offset) => {
+        this.carried.set(execId, offset);
+        client.acknowledge(execId, offset).catch((error) => this.fail(error));
+      },
     });
   }
 
@@ -246,7 +255,10 @@ export class SandboxWorker {
     const pump = this.pump;
     if (!pump || exec.released || this.following.has(exec.execId)) return;
     const followed = followExec(exec, this.portFor(client, pump)).then(
-      () => void this.following.delete(exec.execId),
+      () => {
+        this.following.delete(exec.execId);
+        this.carried.delete(exec.execId);
+      },
       (error) => this.fail(error),
     );
     this.following.set(exec.execId, followed);
