@@ -1,5 +1,5 @@
 import { Bench, type ContractTarget } from './contract/bench';
-import { checkpointContract } from './contract/checkpoints';
+import { checkpointContract, movingContract } from './contract/checkpoints';
 import { execContract } from './contract/execs';
 import { filesContract } from './contract/files';
 import { lifetimeContract } from './contract/lifetime';
@@ -32,5 +32,25 @@ export function driverContract(
     checkpointContract(bench);
     limitsContract(bench);
     lifetimeContract(bench);
+  });
+}
+
+/** Registers the tests of moving between two drivers whose sandboxes have the same root. */
+export function movingBetween(
+  name: string,
+  openTargets: readonly [() => Promise<ContractTarget>, () => Promise<ContractTarget>],
+  group: Group = describe,
+): void {
+  group(`moving between ${name}`, () => {
+    const [one, other] = [new Bench(openTargets[0]), new Bench(openTargets[1])];
+    beforeAll(async () => {
+      await one.open();
+      await other.open();
+    }, 600_000);
+    afterAll(async () => {
+      await one.close();
+      await other.close();
+    }, 120_000);
+    movingContract(one, other);
   });
 }

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { ArtifactDirectory } from '@vmux/artifacts';
 import type { Checkpoint } from '@vmux/events';
+import type { SandboxDriver } from '../driver';
 import { baseOf } from '../work/base-of';
 import { FileIndex } from '../work/checkpoint-index';
 import { restoreCheckpoint } from '../work/restore-checkpoint';
@@ -95,7 +96,12 @@ class CheckpointBench {
 
   async take(
     { id, client }: Opened,
-    more: { index?: FileIndex; hold?: boolean; signal?: AbortSignal } = {},
+    more: {
+      index?: FileIndex;
+      hold?: boolean;
+      signal?: AbortSignal;
+      driver?: SandboxDriver;
+    } = {},
   ): Promise<Checkpoint> {
     const signal = more.signal ?? new AbortController().signal;
     const base = await baseOf(client.files, null, signal);
@@ -104,7 +110,7 @@ class CheckpointBench {
       store: this.store,
       index: more.index ?? new FileIndex(),
       base,
-      removed: async () => (await this.bench.driver.removed?.(id)) ?? [],
+      removed: async () => (await (more.driver ?? this.bench.driver).removed?.(id)) ?? [],
       maxBytes: 2 ** 33,
       hold: more.hold ?? false,
       signal,
@@ -367,5 +373,46 @@ while (syscall($read, 0, $at, 1) == 1) { print "stored\\n" }
       const digest = await checkpoints.restore(elsewhere, target, { allowBaseChange: true });
       expect(digest).toBe(checkpoint.manifestDigest);
     });
+  });
+}
+
+/** Of two drivers with the same root: what one stores the other restores, to the same digest. */
+export function movingContract(one: Bench, other: Bench): void {
+  describe('between them', () => {
+    const checkpoints = new CheckpointBench(one);
+    beforeAll(() => checkpoints.open());
+    afterAll(() => checkpoints.close());
+
+    it('says the same of the root that both are made of', async () => {
+      const { signal } = new AbortController();
+      const [a, b] = [await one.sandbox(), await other.sandbox()];
+      const [here, there] = [
+        await baseOf(a.client.files, null, signal),
+        await baseOf(b.client.files, null, signal),
+      ];
+      expect(here).toEqual(there);
+      expect(here.distribution).not.toBeNull();
+    }, 60_000);
+
+    it.each([
+      ['there', () => [one, other] as const],
+      ['back', () => [other, one] as const],
+    ])(
+      'carries every kind of file %s, to the same digest',
+      async (_where, ends) => {
+        const [from, to] = ends();
+        const source = await from.sandbox();
+        const made = await run(source.client, python(makeTree(3)));
+        expect(made.stderr.toString()).toBe('');
+        const checkpoint = await checkpoints.take(source, { driver: from.driver });
+        const before = await shown(source);
+        for (const bench of [to, from]) {
+          const target = await bench.sandbox();
+          expect(await checkpoints.restore(checkpoint, target)).toBe(checkpoint.manifestDigest);
+          expect(await shown(target)).toBe(before);
+        }
+      },
+      240_000,
+    );
   });
 }
