@@ -107,8 +107,11 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('It does not ha
     const pieces: Buffer[] = [];
     let have = 0;
     let over = false;
+    // Where something is lost the end never comes.
+    const giveUpAt = Date.now() + 60_000;
     const follow = async () => {
       for (let reader = api; !over; reader = reader === api ? other : api) {
+        if (Date.now() > giveUpAt) return;
         const path = `${logOf(session, exec)}&follow=1&offset=${have}`;
         const leave = AbortSignal.timeout(700);
         try {
