@@ -34,9 +34,15 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('attaching', ()
       readyTimeoutMs: 60_000,
     });
     api = new ApiClient(stack.ready, readFileSync(join(dataDir, 'api-key'), 'utf8').trim());
-    const reply = await api.post('/v1/sessions', { name: 'attach' });
-    expect(reply).toMatchObject({ status: 201 });
-    session = reply.json.id;
+    // A runner that has just been started is not known everywhere at once.
+    session = await until(
+      async () => {
+        const { status, json } = await api.post('/v1/sessions', { name: 'attach' });
+        if (status !== 201) throw new Error(JSON.stringify(json));
+        return json.id as string;
+      },
+      { timeoutMs: 30_000, everyMs: 200 },
+    );
   }, 90_000);
   afterEach(() => {
     for (const client of open.splice(0)) client.close();
@@ -79,10 +85,15 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('attaching', ()
     expect(client.closed?.code).toBe(1000);
   }, 90_000);
 
-  /** Until nothing has come for a moment: the picture is that of a program that waits. */
-  const settled = async (client: TerminalClient) => {
-    for (let seen = -1; client.next !== seen; await pause(300)) seen = client.next ?? 0;
-    return client.picture();
+  /** Both have seen as much, and it looks the same to them. */
+  const agree = async (one: TerminalClient, other: TerminalClient) => {
+    for (let at = -1; at < 0; ) {
+      const next = await until(() => one.next === other.next && one.next, { timeoutMs: 30_000 });
+      const pictures = [await one.picture(), await other.picture()];
+      if (one.next !== next || other.next !== next) continue;
+      expect(pictures[1]).toEqual(pictures[0]);
+      at = next;
+    }
   };
   const lastOf = async (exec: string) => attached(exec, { query: { mode: 'watch' } });
   const pidOf = (name: string) => {
@@ -121,9 +132,9 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('attaching', ()
       await first.shows(/line 5 漢字 é/);
       first.type('50Gihello \x1b');
       await first.shows(/50 hello line 49/);
-      const picture = await settled(first);
+      await until(async () => !(await first.text()).includes('INSERT'), { timeoutMs: 30_000 });
       const second = await lastOf(exec);
-      expect(await settled(second)).toEqual(picture);
+      await agree(first, second);
       expect(second.screens).toHaveLength(1);
       expect(second.screens[0]?.bytes.includes('\x1b[?1049h')).toBe(true);
       first.resize(100, 40);
@@ -131,7 +142,7 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('attaching', ()
         timeoutMs: 20_000,
       });
       await second.shows(/line 60 漢字/);
-      expect(await settled(second)).toEqual(await settled(first));
+      await agree(first, second);
       first.type(':q!\r');
       await Promise.all([first.ended(), second.ended()]);
       expect([first.exit, second.exit]).toMatchObject([
@@ -149,12 +160,11 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('attaching', ()
       await client.shows(/line 18 漢字/);
       client.type('G');
       await client.shows(/line 199 漢字/);
-      const picture = await settled(client);
       const { writer } = client.hello;
       await gatewayReplaced();
       await client.ended();
       const fresh = await again(exec, { query: { mode: 'watch' } });
-      expect(await settled(fresh)).toEqual(picture);
+      await agree(client, fresh);
       const resumed = await again(exec, { query: { offset: client.next ?? 0, writer } });
       resumed.sent = client.sent;
       resumed.type('g');
@@ -329,7 +339,7 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('attaching', ()
       await one.shows(/^30 100$/m);
       two.type('stty size\n');
       await one.shows(/^20 60$/m);
-      expect(await settled(one)).toEqual(await settled(two));
+      await agree(one, two);
       one.close();
       two.type('exit 3\n');
       await two.ended();

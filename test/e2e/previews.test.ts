@@ -32,9 +32,15 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('previews', () 
       readyTimeoutMs: 60_000,
     });
     api = new ApiClient(stack.ready, readFileSync(join(dataDir, 'api-key'), 'utf8').trim());
-    const reply = await api.post('/v1/sessions', { name: 'look' });
-    expect(reply).toMatchObject({ status: 201 });
-    session = reply.json.id;
+    // A runner that has just been started is not known everywhere at once.
+    session = await until(
+      async () => {
+        const { status, json } = await api.post('/v1/sessions', { name: 'look' });
+        if (status !== 201) throw new Error(JSON.stringify(json));
+        return json.id as string;
+      },
+      { timeoutMs: 30_000, everyMs: 200 },
+    );
   }, 90_000);
   afterAll(async () => {
     // Sandboxes outlive the stack: they end with their sessions.
