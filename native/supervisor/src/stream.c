@@ -24,7 +24,7 @@ void stream_discard(struct stream *s) {
   // A file process whose control descriptor closes without a commit undoes what it began.
   loop_close(&s->source);
   loop_close(&s->control);
-  if (s->window) madvise(s->window, WINDOW, MADV_DONTNEED);
+  if (s->window) madvise(s->window, LARGEST_WINDOW, MADV_DONTNEED);
   s->used = false;
 }
 
@@ -40,7 +40,8 @@ struct stream *stream_new(struct conn *c, uint32_t id, uint8_t type, uint32_t cr
   if (!q) return NULL;
   uint8_t *window = s->window;
   memset(s, 0, sizeof *s);
-  s->window = window ? window : reserve(WINDOW);
+  s->window = window ? window : reserve(LARGEST_WINDOW);
+  s->window_size = type == UNPACK ? LARGEST_WINDOW : WINDOW;
   s->source.fd = s->control.fd = -1;
   s->used = true;
   s->req = q;
@@ -98,7 +99,7 @@ static void finish_input(struct stream *s) {
 
 static void write_window(struct stream *s) {
   while (s->window_len > 0 && s->source.fd >= 0) {
-    size_t until_wrap = WINDOW - s->window_start;
+    size_t until_wrap = s->window_size - s->window_start;
     size_t n = s->window_len < until_wrap ? s->window_len : until_wrap;
     ssize_t put = send(s->source.fd, s->window + s->window_start, n, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (put < 0 && errno == EINTR) continue;
@@ -111,20 +112,20 @@ static void write_window(struct stream *s) {
       if (s->control.fd < 0) fail(s, E_SYSTEM, error, "the connection broke");
       break;
     }
-    s->window_start = (s->window_start + (size_t)put) % WINDOW;
+    s->window_start = (s->window_start + (size_t)put) % s->window_size;
     s->window_len -= (size_t)put;
     s->owed += (uint32_t)put;
   }
-  if (s->owed >= WINDOW / 4 || (s->owed && s->window_len == 0)) req_ready(s->req);
+  if (s->owed >= s->window_size / 4 || (s->owed && s->window_len == 0)) req_ready(s->req);
   finish_input(s);
 }
 
 bool stream_data(struct req *q, struct span bytes) {
   struct stream *s = q->pipe;
-  if (!s->accepted || q->end_of_input || bytes.len + s->window_len + s->owed > WINDOW) return false;
+  if (!s->accepted || q->end_of_input || bytes.len + s->window_len + s->owed > s->window_size) return false;
   for (uint32_t done = 0; done < bytes.len;) {
-    size_t at = (s->window_start + s->window_len) % WINDOW;
-    size_t n = WINDOW - at < bytes.len - done ? WINDOW - at : bytes.len - done;
+    size_t at = (s->window_start + s->window_len) % s->window_size;
+    size_t n = s->window_size - at < bytes.len - done ? s->window_size - at : bytes.len - done;
     memcpy(s->window + at, bytes.data + done, n);
     s->window_len += n;
     done += (uint32_t)n;
@@ -194,7 +195,7 @@ static void produce_credit(struct stream *s) {
   if (!s->accepted && s->wants_input && !s->connecting && s->source.fd >= 0) {
     s->accepted = true;
     frame_begin(b, ACCEPTED, s->req->id);
-    put_u32(b, WINDOW);
+    put_u32(b, (uint32_t)s->window_size);
     frame_end(b);
   }
   if (s->owed && !s->req->end_of_input) {

@@ -4,7 +4,8 @@
 
 #include "conn.h"
 
-enum { WINDOW = 65536 };
+// A checkpoint is put back over a pipe that may be long: more of it is on its way at once.
+enum { WINDOW = 65536, LARGEST_WINDOW = 4 << 20 };
 
 // How a file process says how it went, on its control descriptor, before it exits.
 struct verdict {
@@ -22,7 +23,7 @@ struct stream {
   uint16_t port;
   bool tried_v6;
   uint8_t *window;       // the client's bytes that the descriptor has not taken yet
-  size_t window_start, window_len;
+  size_t window_size, window_start, window_len;
   uint32_t owed;         // credit to give back
   uint64_t sent;
   bool readable;
