@@ -11,6 +11,7 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
+  readSync,
   renameSync,
   rmSync,
   writeFileSync,
@@ -125,10 +126,10 @@ const packagesOf = (programs, manager) =>
 
 /** False where nothing may be installed. */
 function install(missing) {
-  if (onPath('apt-get') && mayInstall()) {
+  if (onPath('apt-get') && mayInstall(missing)) {
     const packages = packagesOf(missing, 'apt');
     say(`installing ${packages.join(', ')} with apt-get`);
-    const elevate = process.getuid() === 0 ? [] : ['sudo', '-n'];
+    const elevate = process.getuid() === 0 ? [] : ['sudo', ...(isAllowed() ? ['-n'] : [])];
     // RUNLEVEL keeps the packages' services from being started: the project starts its own, on free ports.
     const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive', RUNLEVEL: '1' };
     run(...command([...elevate, 'apt-get', 'update', '-qq']), { env });
@@ -158,7 +159,7 @@ function install(missing) {
 export function run(program, args, options = {}) {
   const done = spawnSync(program, args, {
     cwd: root,
-    stdio: ['ignore', 'inherit', 'inherit'],
+    stdio: ['inherit', 'inherit', 'inherit'],
     ...options,
   });
   if (done.error) fail(`${program}: ${done.error.message}`);
@@ -187,7 +188,19 @@ const onPath = (program) =>
   [...(process.env.PATH ?? '').split(delimiter), '/usr/sbin', '/sbin'].some((dir) =>
     existsSync(join(dir, program)),
   );
-const mayInstall = () => process.getuid() === 0 || spawnSync('sudo', ['-n', 'true']).status === 0;
+const isAllowed = () => process.getuid() === 0 || spawnSync('sudo', ['-n', 'true']).status === 0;
+
+/** Without a question where it may; somebody at a terminal is asked. */
+function mayInstall(missing) {
+  if (isAllowed()) return true;
+  if (!process.stdin.isTTY || !process.stderr.isTTY || !onPath('sudo')) return false;
+  const packages = packagesOf(missing, 'apt').join(', ');
+  process.stderr.write(`vmux set-up: install ${packages} with sudo apt-get? [y/N] `);
+  const answer = Buffer.alloc(100);
+  const length = readSync(0, answer);
+  return /^y(es)?$/i.test(answer.toString('utf8', 0, length).trim());
+}
+
 const say = (text) => console.error(`vmux set-up: ${text}`);
 
 function fail(text) {

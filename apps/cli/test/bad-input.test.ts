@@ -1,5 +1,5 @@
 import { execFileSync, spawnSync } from 'node:child_process';
-import { truncateSync, writeFileSync } from 'node:fs';
+import { existsSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { freePort, releaseAll, releaseLater, skipUnless, temporaryDirectory } from '@vmux/testing';
 import {
@@ -160,5 +160,48 @@ describe('what cannot be done is said in one line, with what to do', () => {
       expect(code).not.toBe(0);
       expect(stderr.slice(0, -1)).not.toMatch(/[\p{Cc}\u202e]/u);
     }
+  });
+});
+
+describe('vmux run --dry-run', () => {
+  it('says what would be run and sent, from options over vmux.toml, and does nothing', async () => {
+    const text =
+      '[targets.web]\ncommand = "x"\nports = [1]\nmemory = "1G"\nenv = { A = "1", B = "2" }\n';
+    const PWD = projectWith('vmux.toml', text);
+    writeFileSync(join(PWD, 'vars'), '# comment\nexport B="from file"\nC=c=d\n');
+    const { code, stdout } = await cli(
+      [
+        ...[
+          'run',
+          'web',
+          '--dry-run',
+          '--json',
+          '--env-file',
+          'vars',
+          '-e',
+          'A=over',
+          '-p',
+          '8000',
+        ],
+        ...['-p', '9000', '--cpus', '0.5', '--gpu', 'T4', '--provider', 'modal', '--egress'],
+        ...['--timeout', '5m', '--idle-timeout', '1h', '--keep', '24h', '--label', 'team=red'],
+      ],
+      { PWD, VMUX_DATA_DIR: join(PWD, 'data') },
+    );
+    expect(code).toBe(0);
+    expect(JSON.parse(stdout.toString())).toMatchObject({
+      ...{ target: 'web', command: 'x', timeoutMs: 300_000 },
+      session: {
+        ...{ name: 'web', provider: 'modal', ports: [8000, 9000], egress: true },
+        resources: { cpus: 0.5, memoryMiB: 1024, gpu: 'T4' },
+        policy: { idleTimeoutMs: 3_600_000, keepMs: 86_400_000 },
+        ...{ labels: { team: 'red' }, env: ['A', 'B', 'C'] },
+      },
+      bundle: { files: 2, leftOut: [] },
+    });
+    expect(existsSync(join(PWD, 'data'))).toBe(false);
+    await expectRefused(['run', '--env-file', 'nowhere', '--', 'x'], {
+      ...{ code: 1, says: ['--env-file cannot be read'], more: { PWD } },
+    });
   });
 });

@@ -25,6 +25,8 @@ export function startCli(
   const program = join(projectRoot(), 'dist/apps/cli/src/main.js');
   const [command = process.execPath, ...rest] = wrapped?.(process.execPath, program) ?? [
     process.execPath,
+    // As ./vmux does: Node would take --env-file for its own, wherever it stands.
+    '--',
     program,
     ...args,
   ];

@@ -1,4 +1,5 @@
 import { Commands } from './commands';
+import { VmuxError } from './errors';
 import { Files } from './files';
 import { type HistoryOptions, historyEvents } from './history';
 import { type LogItem, type LogOptions, logItems, logSize } from './logs';
@@ -150,7 +151,13 @@ export class Sandbox {
 
   /** The name under which a port is reached from outside, such as `8000-web-1a2b.localhost:7878`. */
   async getHost(port: number, options: CallOptions = {}): Promise<string> {
-    return new URL((await this.ports.token(port, options)).url).host;
+    const { url } = await this.ports.token(port, options);
+    if (url !== null) return new URL(url).host;
+    throw new VmuxError(
+      'not_supported',
+      'this gateway has no previews',
+      'use ports.connect, or set VMUX_PREVIEW_URL of the gateway',
+    );
   }
 
   /** What its sandbox uses now. One that rests is not woken: that is `not_running`. */

@@ -140,9 +140,10 @@ export interface PortInfo {
 export interface PreviewToken {
   readonly port: number;
   readonly token: string;
-  readonly url: string;
+  /** Null where the gateway has no previews. */
+  readonly url: string | null;
   /** The URL with the token in it: answered once with a cookie and the clean URL. */
-  readonly tokenUrl: string;
+  readonly tokenUrl: string | null;
   readonly expiresAt: string;
 }
 

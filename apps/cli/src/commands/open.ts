@@ -27,6 +27,11 @@ export async function open(args: readonly string[]): Promise<number> {
     await print(jsonText({ session: sandbox.id, ...token, tokenUrl }));
     return 0;
   }
+  if (tokenUrl === null)
+    throw new Failure(
+      'this server has no previews',
+      `reach the port with: vmux forward ${sandbox.id} ${port}`,
+    );
   await print(tokenUrl);
   if (!given.has('print') && process.stdout.isTTY) browse(tokenUrl);
   return 0;

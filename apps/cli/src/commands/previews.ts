@@ -1,4 +1,4 @@
-import { type Sandbox, VmuxError } from '@vmux/sdk';
+import type { Sandbox } from '@vmux/sdk';
 import { forwardInBackground } from '../background-forwards';
 import { type Forwarding, forwarding } from '../forwarding';
 import { say } from '../terminal/output';
@@ -23,14 +23,9 @@ export const previewsOf = (
 ): Promise<readonly Preview[]> =>
   Promise.all(
     ports.map(async (port) => {
-      try {
-        if (isPublic) await sandbox.ports.publish(port, { wake: wakes });
-        const { url, tokenUrl } = await sandbox.ports.token(port);
-        return { port, url: isPublic ? url : tokenUrl };
-      } catch (fault) {
-        if (!VmuxError.is(fault, 'not_supported', 'not_found')) throw fault;
-        return { port, url: null };
-      }
+      if (isPublic) await sandbox.ports.publish(port, { wake: wakes });
+      const { url, tokenUrl } = await sandbox.ports.token(port);
+      return { port, url: isPublic ? url : tokenUrl };
     }),
   );
 

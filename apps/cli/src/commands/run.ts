@@ -13,7 +13,7 @@ import { onTerminal } from './exec';
 import { exitCodeOf, follow, isInteractive } from './follow';
 import { inBackground, inForeground, previewsOf, reachable, sayPreviews } from './previews';
 import { type RunPlan, runOptions, runPlan } from './run-plan';
-import { showStarting } from './starting';
+import { watching } from './starting';
 import { bringUp } from './up';
 
 /** A new session and a command in it. */
@@ -68,11 +68,11 @@ export async function run(args: readonly string[]): Promise<number> {
   if (isJson && previews.length > 0)
     await print(jsonText({ ...ids, ...(await reachable(previews, here.localUrl)) }));
   const onInterrupt = isInteractive() && !removes ? 'detach' : 'forward';
-  const begun = showStarting(sandbox, started.id);
+  const { begun, stop } = watching(sandbox, started.id, plan.ports);
   const result = await follow(started, {
     ...{ onInterrupt, streams: !isJson, input: takesInput, onOutput: begun },
   });
-  begun();
+  stop();
   here.close();
   if (!result) {
     if (onInterrupt === 'forward') return ended(exitCodes.interrupted, sandbox, removes);

@@ -1,31 +1,43 @@
 import type { HistoryEvent, Sandbox } from '@vmux/sdk';
+import { whisper } from '../terminal/output';
 import { StatusLine } from '../terminal/status-line';
 
-/** Shows how far a session has come until its command runs, to somebody who watches. */
-export function showStarting(sandbox: Sandbox, execId: string): () => void {
-  const stop = new AbortController();
-  if (!process.stderr.isTTY) return () => undefined;
+export interface Watching {
+  /** The command has begun: nothing is shown of how far it has come. */
+  begun(): void;
+  stop(): void;
+}
+
+/** Shows how far a session has come until its command runs, and the ports that open, to who watches. */
+export function watching(sandbox: Sandbox, execId: string, declared: readonly number[]): Watching {
+  if (!process.stderr.isTTY) return { begun: () => undefined, stop: () => undefined };
+  const over = new AbortController();
   const line = new StatusLine();
-  const over = () => {
-    stop.abort();
-    line.clear();
-  };
-  const began = Date.now();
+  const startedAt = Date.now();
   let stage = 'starting';
-  const tick = () => line.show(`${stage} … ${Math.round((Date.now() - began) / 1000)} s`);
+  const tick = () => line.show(`${stage} … ${Math.round((Date.now() - startedAt) / 1000)} s`);
   // Nothing flickers where everything is there already.
   const timer = setInterval(tick, 500);
-  stop.signal.addEventListener('abort', () => clearInterval(timer));
+  const begun = () => {
+    clearInterval(timer);
+    line.clear();
+  };
+  const stop = () => {
+    over.abort();
+    begun();
+  };
   const watch = async () => {
-    for await (const event of sandbox.history({ follow: true, signal: stop.signal })) {
+    for await (const event of sandbox.history({ follow: true, signal: over.signal })) {
       stage = stageOf(event) ?? stage;
-      const { execId: id } = event.data;
-      if (id === execId && /^Exec(Started|Exited|OutcomeUnknown)$/.test(event.type)) return over();
+      const { type, data } = event;
+      if (data.execId === execId && type === 'ExecStarted') begun();
+      if (type === 'PortOpened' && typeof data.port === 'number' && !declared.includes(data.port))
+        await whisper(`port ${data.port} is open: vmux open ${sandbox.id} ${data.port}`);
     }
   };
   // Only shown: what goes wrong is told by whoever waits for the command.
-  watch().catch(over);
-  return over;
+  watch().catch(stop);
+  return { begun, stop };
 }
 
 function stageOf({ type, data }: HistoryEvent): string | null {
