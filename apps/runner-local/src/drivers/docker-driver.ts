@@ -49,6 +49,8 @@ interface Change {
 }
 
 const notYet = 'not offered by the docker driver yet';
+/** A commit copies every changed file each time; the portable form stores what has changed since the last. */
+const noCommit = 'a commit of the engine takes longer than the portable form: that is used instead';
 
 /**
  * Sandboxes as containers of any engine, on this machine or another: the supervisor is put into the
@@ -71,9 +73,9 @@ export class DockerDriver implements SandboxDriver {
     const noNetwork = 'sandboxes have no network but their own loopback: egress is switched off';
     const missing = {
       gpu: notYet,
-      checkpoint: notYet,
+      checkpoint: noCommit,
       memorySnapshot: notYet,
-      fork: notYet,
+      fork: noCommit,
       ...(this.egress ? {} : { egress: noNetwork }),
     };
     try {
@@ -192,11 +194,11 @@ export class DockerDriver implements SandboxDriver {
   }
 
   async checkpoint(): Promise<NativeCheckpoint> {
-    throw new DriverRefused('unsupported', `native checkpoints are ${notYet}`);
+    throw new DriverRefused('unsupported', noCommit);
   }
 
   async restore(): Promise<void> {
-    throw new DriverRefused('unsupported', `native checkpoints are ${notYet}`);
+    throw new DriverRefused('unsupported', noCommit);
   }
 
   async removed(id: SandboxId): Promise<readonly string[]> {
