@@ -1,5 +1,6 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { chmod, link, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { linkSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { chmod, mkdir, readdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DriverRefused, isPlainName, type SandboxId, type SandboxLimits } from '@vmux/runner-kit';
 
@@ -32,9 +33,6 @@ const MAX_SOCKET_PATH = 107;
  * `templates/`, `bin/`. All of it belongs to root and lies outside every sandbox's view.
  */
 export class NsStore {
-  /** Slots that this process is about to take, so that it does not compete with itself for them. */
-  readonly #promised = new Set<number>();
-
   private constructor(readonly dataDir: string) {}
 
   static async open(dataDir: string): Promise<NsStore> {
@@ -55,16 +53,19 @@ export class NsStore {
     return join(this.dataDir, 's', key);
   }
 
-  /** Appears whole or not at all. */
+  /**
+   * Appears whole or not at all. A handful of small files, written without leaving this thread: on a busy
+   * machine each hop to another takes longer than all of them.
+   */
   async add(key: string, state: Omit<NsState, 'slot'>): Promise<NsState> {
     const owner = await ownProcess();
     const draft = join(this.dataDir, 'new', `${randomBytes(6).toString('hex')}~${owner}`);
-    await mkdir(draft, { mode: 0o700 });
-    const slot = await this.#takeSlot(draft, `${key} ${owner}`);
+    mkdirSync(draft, { mode: 0o700 });
+    const slot = this.#takeSlot(draft, `${key} ${owner}`);
     try {
       const whole: NsState = { ...state, slot };
-      await writeFile(join(draft, 'state.json'), JSON.stringify(whole), { mode: 0o600 });
-      await rename(draft, this.directoryOf(key));
+      writeFileSync(join(draft, 'state.json'), JSON.stringify(whole), { mode: 0o600 });
+      renameSync(draft, this.directoryOf(key));
       return whole;
     } catch (fault) {
       await rm(draft, { recursive: true, force: true });
@@ -118,21 +119,18 @@ export class NsStore {
   }
 
   /** Linked into place with its content: nobody ever sees an empty one. */
-  async #takeSlot(draft: string, content: string): Promise<number> {
+  #takeSlot(draft: string, content: string): number {
     const file = join(draft, 'slot');
-    await writeFile(file, content, { mode: 0o600 });
-    const taken = new Set(await readdir(join(this.dataDir, 'slots')));
+    writeFileSync(file, content, { mode: 0o600 });
+    const taken = new Set(readdirSync(join(this.dataDir, 'slots')));
     for (let slot = 0; slot < SLOTS; slot++) {
-      if (taken.has(String(slot)) || this.#promised.has(slot)) continue;
-      this.#promised.add(slot);
+      if (taken.has(String(slot))) continue;
       try {
-        await link(file, join(this.dataDir, 'slots', String(slot)));
-        await rm(file);
+        linkSync(file, join(this.dataDir, 'slots', String(slot)));
+        rmSync(file);
         return slot;
       } catch (fault) {
         if ((fault as NodeJS.ErrnoException).code !== 'EEXIST') throw fault;
-      } finally {
-        this.#promised.delete(slot);
       }
     }
     throw new DriverRefused('unsupported', `all ${SLOTS} id ranges are in use`);

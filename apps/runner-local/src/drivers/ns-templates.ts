@@ -1,4 +1,5 @@
 import { createHash, randomBytes } from 'node:crypto';
+import { existsSync } from 'node:fs';
 import { access, chmod, copyFile, readFile, rename } from 'node:fs/promises';
 import { join } from 'node:path';
 import { runProgram } from './ns-launcher';
@@ -6,7 +7,7 @@ import { runProgram } from './ns-launcher';
 /** An empty filesystem of that size, made once; each sandbox gets a copy of its few hundred kilobytes. */
 export async function diskTemplate(directory: string, sizeMiB: number): Promise<string> {
   const path = join(directory, `ext4-${sizeMiB}.img`);
-  if (await exists(path)) return path;
+  if (existsSync(path)) return path;
   const draft = `${path}.${randomBytes(4).toString('hex')}`;
   // Without a journal: a sandbox does not outlive a crash of its host, so nothing would replay it.
   const features = ['-O', '^has_journal,^resize_inode', '-E', 'lazy_itable_init=1,nodiscard'];
