@@ -3,6 +3,7 @@ import { writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { projectRoot, releaseAll, temporaryDirectory } from '@vmux/testing';
 import { nearest } from '../src/suggest';
+import { DetachKeys } from '../src/terminal/detach-keys';
 import { jsonText, visible } from '../src/terminal/escape';
 import { table } from '../src/terminal/output';
 import { TextFilter } from '../src/terminal/text-filter';
@@ -45,6 +46,26 @@ describe('what a terminal is shown', () => {
     const value = { text: 'a\u009b\u2028\u001b\n' };
     expect(jsonText(value)).not.toMatch(/[\u009b\u2028]/);
     expect(JSON.parse(jsonText(value, 2))).toEqual(value);
+  });
+});
+
+describe('the keys that leave a terminal', () => {
+  const typed = (...pieces: string[]) => {
+    const keys = new DetachKeys();
+    const passed = pieces.map((piece) => keys.pass(Buffer.from(piece)));
+    const text = Buffer.concat([...passed.map(({ bytes }) => bytes), keys.release()]).toString();
+    return { text, left: passed.some(({ detach }) => detach) };
+  };
+
+  it('are Ctrl-P Ctrl-Q, in one piece or two, and are not typed', () => {
+    expect(typed('ab\u0010\u0011')).toEqual({ text: 'ab', left: true });
+    expect(typed('ab\u0010', '\u0011cd')).toEqual({ text: 'ab', left: true });
+    expect(typed('\u0010\u0010', '\u0011')).toEqual({ text: '\u0010', left: true });
+  });
+
+  it('are typed when they are not those', () => {
+    for (const text of ['\u0010x', '\u0011', '\u0011\u0010', 'a\u0010b\u0011', '\u0010\u0010'])
+      expect(typed(...text)).toEqual({ text, left: false });
   });
 });
 
