@@ -30,7 +30,11 @@ export interface Stage {
 }
 
 export async function startStage(
-  options: { readonly previewUrl?: string; readonly headWithinMs?: number } = {},
+  options: {
+    readonly previewUrl?: string;
+    readonly headWithinMs?: number;
+    readonly awakeAfter?: Promise<void>;
+  } = {},
 ): Promise<Stage> {
   const tunnel = await startTunnelServer({
     ...{ host: '127.0.0.1', port: 0 },
@@ -98,6 +102,7 @@ export async function startStage(
       },
       awake: async (caller) => {
         woken.push(caller.owner);
+        await options.awakeAfter;
         return place;
       },
     },

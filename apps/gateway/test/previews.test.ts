@@ -84,6 +84,15 @@ describe('A preview', () => {
       expect(seen[2]?.url).toBe('/login?token=the-apps-own');
     });
 
+    it('and the clean URL stays on this host', async () => {
+      const client = await stage.client(app);
+      for (const path of ['//example.org/x', '/\\example.org/x']) {
+        const { headers } = await client.get(`${path}?token=${client.token}`, { token: null });
+        const to = new URL(headers.location ?? '', client.origin);
+        expect({ path, host: to.host }).toEqual({ path, host: client.host });
+      }
+    });
+
     it('and an API key neither opens it nor reaches the app', async () => {
       const client = await stage.client(app);
       const places: Record<string, string>[] = [
@@ -96,6 +105,10 @@ describe('A preview', () => {
         expect(reply.text).not.toContain(KEY);
       }
       expect(await client.get(`/?key=${KEY}`)).toMatchObject({ status: 400 });
+      for (const token of [client.token, `vmuxshare_s${'1'.repeat(12)}_${'s'.repeat(43)}`])
+        expect(
+          await client.get('/', { headers: { authorization: `Bearer ${token}` } }),
+        ).toMatchObject({ status: 400 });
       expect(seen).toEqual([]);
       await client.get('/', { headers: { authorization: 'Bearer of-the-app' } });
       expect(seen[0]?.headers.authorization).toBe('Bearer of-the-app');
@@ -428,6 +441,25 @@ describe('A preview', () => {
         fact('SessionDeleted', { at: 8, sessionId: SESSION, owner: 'ann', createdBy: null }),
       );
       expect(await client.get('/')).toMatchObject({ status: 401 });
+    });
+
+    it('wakes a session once for all who look meanwhile', async () => {
+      let awake = () => {};
+      const awakeAfter = new Promise<void>((resolve) => {
+        awake = resolve;
+      });
+      const own = await startStage({ awakeAfter });
+      begin(own);
+      const client = await own.client(app);
+      own.happened(fact('SandboxSuspended', { at: 5, epoch: 1 }));
+      for (let look = 0; look < 5; look += 1)
+        expect(await client.get('/', { headers: html })).toMatchObject({ status: 503 });
+      expect(own.woken).toEqual(['ann']);
+      awake();
+      await until(async () => {
+        await client.get('/', { headers: html });
+        return own.woken.length === 2;
+      });
     });
 
     it('takes so many connections at once and refuses the next', async () => {

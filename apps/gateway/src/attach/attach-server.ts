@@ -60,6 +60,8 @@ export class AttachServer {
       mode: mayType && !watches ? 'type' : 'watch',
       writer: writer ?? nextWriter(),
     };
+    // Its end was told already: nobody would ever leave.
+    if (socket.destroyed) return;
     const held = this.parts.followers.enter(caller);
     this.sockets.handleUpgrade(request, socket, head, (webSocket) => {
       void this.serve(webSocket, caller, asked, held).finally(() => held.leave());

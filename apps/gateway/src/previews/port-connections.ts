@@ -9,6 +9,7 @@ import { apiErrorOf } from '../http/translate';
 import type { Upgrade } from '../http/upgrades';
 import { portOf } from './ports.controller';
 import { opens } from './preview-access';
+import { isReserved } from './reserved-ports';
 import { TunnelSocket } from './tunnel-socket';
 
 export const CONNECT_PATH = /^\/v1\/sessions\/([^/]{1,128})\/ports\/([^/]{1,8})\/connect$/;
@@ -44,7 +45,11 @@ export class PortConnections {
     const port = portOf(text);
     if (caller.share && !opens(caller.share, port))
       throw new ApiError('forbidden', 'the share does not open this port');
-    await this.sessions.session(caller, sessionId);
+    const { provider } = await this.sessions.session(caller, sessionId);
+    if (isReserved(provider, port))
+      throw new ApiError('invalid_request', `${provider} keeps port ${port} for itself`);
+    // Its end was told already: nobody would ever leave.
+    if (socket.destroyed) return;
     const held = this.followers.enter(caller);
     const gone = new AbortController();
     const signal = AbortSignal.any([held.signal, gone.signal]);

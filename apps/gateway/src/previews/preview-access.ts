@@ -4,7 +4,7 @@ import type { PortAccessView, SessionView } from '../application/session-view';
 import { isShareToken, type Share, type Shares } from '../application/shares';
 import { cookieTokens, TOKEN_HEADER, tokenInUrl, valuesOf } from './preview-headers';
 import type { PreviewName } from './preview-names';
-import type { PreviewTokens } from './preview-tokens';
+import { isPreviewToken, type PreviewTokens } from './preview-tokens';
 
 /** How somebody came in. */
 export type Visitor =
@@ -95,15 +95,21 @@ export class PreviewAccess {
 export const opens = ({ rights, ports }: Share, port: number): boolean =>
   rights.includes('ports') && (ports.length === 0 || ports.includes(port));
 
-/** An app must never see a key of the API: whoever sends one is told so instead. */
+/**
+ * An app must never see a key of the API, nor a token where it is not taken off: whoever sends one is told
+ * so instead.
+ */
 function carriesApiKey(request: IncomingMessage): boolean {
-  const credentials = valuesOf(request.rawHeaders, 'authorization');
+  const credentials = valuesOf(request.rawHeaders, 'authorization').flatMap((value) =>
+    value.split(/\s+/),
+  );
   const others = [
     ...valuesOf(request.rawHeaders, TOKEN_HEADER),
     ...(request.url ?? '').split(/[?&]/).map((part) => part.slice(part.indexOf('=') + 1)),
   ];
-  return [...credentials.flatMap((value) => value.split(/\s+/)), ...others].some(
-    (text) => parseToken(text) !== null,
+  return (
+    credentials.some(isPreviewToken) ||
+    [...credentials, ...others].some((text) => parseToken(text) !== null)
   );
 }
 

@@ -38,6 +38,9 @@ export interface PreviewParts {
 
 /** Serves apps under their own names, on the listener of the API and before it. */
 export class PreviewServer {
+  /** Sessions that are being woken for a page: whoever comes meanwhile waits with it. */
+  private readonly waking = new Set<string>();
+
   constructor(private readonly parts: PreviewParts) {}
 
   nameOf(request: IncomingMessage): PreviewName | null {
@@ -112,7 +115,9 @@ export class PreviewServer {
       ...(scheme === 'https' ? ['Secure'] : []),
     ].join('; ');
     const headers = { 'cache-control': 'no-store', 'referrer-policy': 'no-referrer' };
-    response.writeHead(303, { ...headers, location: url, 'set-cookie': cookie });
+    // What begins with two slashes names another host to a browser, which takes `\\` for `/`.
+    const location = /^\/[\\/]/.test(url) ? `/.${url}` : url;
+    response.writeHead(303, { ...headers, location, 'set-cookie': cookie });
     response.end();
   }
 
@@ -165,10 +170,13 @@ export class PreviewServer {
 
   private wakeFor(view: SessionView, name: PreviewName, visitor: Visitor): void {
     if (view.status === 'starting' || !this.mayWake(view, name, visitor)) return;
+    if (this.waking.has(view.id)) return;
+    this.waking.add(view.id);
     const { signal } = new AbortController();
     this.parts.streams
       .awake(visitorAs(view), view.id, 'preview', signal)
-      .catch((err) => this.parts.logger.info({ err, session: view.id }, 'a preview woke nothing'));
+      .catch((err) => this.parts.logger.info({ err, session: view.id }, 'a preview woke nothing'))
+      .finally(() => this.waking.delete(view.id));
   }
 
   private passage(
