@@ -29,6 +29,11 @@ export class Screen {
     return { cols, rows };
   }
 
+  /** As many as it may come to have. */
+  get cells(): number {
+    return this.terminal.cols * (this.terminal.rows + MAX_SCROLLBACK);
+  }
+
   write(bytes: Uint8Array): Promise<void> {
     this.unfinished.take(bytes);
     return new Promise((resolve) => this.terminal.write(bytes, resolve));

@@ -21,7 +21,8 @@ interface Kept {
 
 /** Never more of a log than this is replayed for one screen. */
 export const MAX_REPLAY_BYTES = 8 * 1024 * 1024;
-const MAX_KEPT = 32;
+/** Of all screens together; a cell takes about 12 bytes. */
+const MAX_KEPT_CELLS = 8_000_000;
 const SIZE_LOOKBACK_EVENTS = 1024;
 const DEFAULT_SIZE: Size = { cols: 80, rows: 24 };
 const CANCEL = Buffer.from([0x18]);
@@ -72,9 +73,19 @@ export class Screens {
       work: Promise.resolve(),
     };
     this.kept.set(key, kept);
-    const [oldest] = this.kept.keys();
-    if (this.kept.size > MAX_KEPT && oldest !== undefined) this.kept.delete(oldest);
+    this.evict(key);
     return kept;
+  }
+
+  /** Whatever is left of one that is in use goes with its last user. */
+  private evict(wanted: string): void {
+    let cells = 0;
+    for (const { screen } of this.kept.values()) cells += screen.cells;
+    for (const [key, { screen }] of this.kept) {
+      if (cells <= MAX_KEPT_CELLS || key === wanted) return;
+      cells -= screen.cells;
+      this.kept.delete(key);
+    }
   }
 
   private async catchUp(kept: Kept, sessionId: string, exec: ExecView): Promise<void> {
