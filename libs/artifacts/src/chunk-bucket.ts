@@ -23,7 +23,7 @@ export class ChunkBucket implements ChunkStore, Collectable {
   async put(clear: Uint8Array): Promise<PutChunk> {
     const digest = digestOf(clear);
     if (await this.keep(digest)) return { digest, storedBytes: 0 };
-    const stored = await encodeChunk(clear);
+    const stored = Buffer.concat(await encodeChunk(clear));
     await this.bucket.put(nameOf(digest), stored, stored.length);
     return { digest, storedBytes: stored.length };
   }

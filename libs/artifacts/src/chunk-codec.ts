@@ -16,15 +16,28 @@ export class ChunkUnreadable extends Error {
   }
 }
 
-/** What is kept of a piece: compressed where that makes it smaller. */
-export async function encodeChunk(clear: Uint8Array): Promise<Buffer> {
+/** What is kept of a piece, in two parts: compressed where that makes it smaller. */
+export async function encodeChunk(clear: Uint8Array): Promise<readonly [Buffer, Uint8Array]> {
   if (clear.byteLength > MAX_CHUNK_BYTES) throw new RangeError('the piece is too large');
-  const packed = await compress(clear);
+  const packed = looksPacked(clear) ? clear : await compress(clear);
   const raw = packed.byteLength >= clear.byteLength;
   const header = Buffer.alloc(HEADER);
   header.writeUInt8(raw ? RAW : ZSTD, 0);
   header.writeUInt32LE(clear.byteLength, 1);
-  return Buffer.concat([header, raw ? clear : packed]);
+  return [header, raw ? clear : packed];
+}
+
+const SAMPLE = 2048;
+
+/** A little of its beginning and of its middle does not shrink: media and archives are left as they are. */
+function looksPacked(clear: Uint8Array): boolean {
+  if (clear.byteLength < 32 * SAMPLE) return false;
+  const middle = clear.byteLength >> 1;
+  const sample = Buffer.concat([
+    clear.subarray(0, SAMPLE),
+    clear.subarray(middle, middle + SAMPLE),
+  ]);
+  return zlib.deflateRawSync(sample, { level: 1 }).length > sample.length * 0.97;
 }
 
 /** The clear bytes. What comes from a store is not trusted: nothing larger than a piece is ever made. */
@@ -89,20 +102,14 @@ const called = (work: Zstd, bytes: Uint8Array, options: object): Promise<Buffer>
     work(bytes, options, (error, result) => (error ? reject(error) : resolve(result)));
   });
 
-/** A piece whose beginning does not shrink is left as it is. */
 const program = `
 const { parentPort, workerData } = require('node:worker_threads');
 const { init, compress, decompress } = require(workerData);
-const SAMPLE = 16384, LEVEL = 1;
-function pack(bytes) {
-  const sample = bytes.subarray(0, SAMPLE);
-  if (bytes.length > 4 * SAMPLE && compress(sample, LEVEL).length > sample.length * 0.97) return bytes;
-  return compress(bytes, LEVEL);
-}
+const LEVEL = 1;
 init().then(() => parentPort.on('message', ({ id, job, bytes }) => {
   try {
-    const result = job === 'compress' ? pack(bytes) : decompress(bytes);
-    const own = result === bytes ? bytes : result.byteLength === result.buffer.byteLength ? result : result.slice();
+    const result = job === 'compress' ? compress(bytes, LEVEL) : decompress(bytes);
+    const own = result.byteLength === result.buffer.byteLength ? result : result.slice();
     parentPort.postMessage({ id, result: own }, [own.buffer]);
   } catch (error) {
     parentPort.postMessage({ id, error: String(error) });

@@ -77,7 +77,7 @@ export class ChunkDirectory implements ChunkStore, Collectable {
     try {
       const file = await open(draft, 'wx', 0o600);
       try {
-        await file.writeFile(stored);
+        for (const part of stored) await file.writeFile(part);
         await file.datasync();
       } finally {
         await file.close();
@@ -89,7 +89,7 @@ export class ChunkDirectory implements ChunkStore, Collectable {
     } finally {
       await rm(draft, { force: true });
     }
-    return stored.length;
+    return stored[0].length + stored[1].byteLength;
   }
 
   private async keep(digest: Digest): Promise<boolean> {

@@ -12,6 +12,7 @@ export const EXCLUDED = [
   'sys',
   'dev',
   '.vmux',
+  'var/lib/vmux',
   '.dockerenv',
   'etc/hosts',
   'etc/hostname',
