@@ -109,7 +109,9 @@ export async function startStage(
     metrics: new Metrics(),
     logger: pino({ level: 'silent' }),
   });
-  const server = createHttpServer({ maxHeaderSize: 16 * 1024 }, (request, response) => {
+  // As long as the gateway's: a client that was busy for a while finds its connection still open.
+  const limits = { maxHeaderSize: 16 * 1024, keepAliveTimeout: 72_000 };
+  const server = createHttpServer(limits, (request, response) => {
     const name = previews.nameOf(request);
     if (name) void previews.serve(request, response, name);
     else response.writeHead(421).end('the API');
