@@ -1,16 +1,22 @@
 import { deriveExecId, type OrderNamed, type Outcome, type SetupFound } from '@vmux/events';
-import type { SandboxId } from '../driver';
+import type { SandboxDriver, SandboxId } from '../driver';
 import type { SupervisorClient } from '../supervisor-client';
 import { workspaceOf } from './exec-facts';
-import type { Held, Log } from './sandboxes';
 import type { SetupCache } from './setup-cache';
 import { type DetectedSetup, detectSetup } from './setup-detect';
 
 const MAX_PLANS = 1024;
 
+/** A sandbox that is there. */
+interface Begun {
+  readonly id: SandboxId;
+  readonly driver: SandboxDriver;
+  readonly worker: { client(): Promise<SupervisorClient> };
+}
+
 export interface SetupSettings {
   readonly cache: SetupCache | undefined;
-  readonly log: Log;
+  log(message: string, facts?: Readonly<Record<string, unknown>>): void;
 }
 
 export interface ReadySetup {
@@ -27,7 +33,7 @@ export class Setup {
   constructor(private readonly settings: SetupSettings) {}
 
   async prepare(
-    held: Held,
+    held: Begun,
     order: OrderNamed<'CreateSandbox'>,
     signal: AbortSignal,
   ): Promise<ReadySetup | undefined> {
