@@ -62,9 +62,8 @@ export async function startStack(settings: StackSettings): Promise<Stack> {
       ready: readyJson,
     });
     const nats = await natsPart(data, roles);
-    await start(nats.part);
     const store = await eventStorePart(data, service('event-store'));
-    const { port, caFile, passwordFile } = await start(store);
+    const [, { port, caFile, passwordFile }] = await Promise.all([start(nats.part), start(store)]);
     const shared = {
       NATS_URL: nats.url,
       EVENTSTORE_URL: `esdb://admin@127.0.0.1:${port}?tls=true&tlsCAFile=${encodeURIComponent(String(caFile))}`,
@@ -79,6 +78,7 @@ export async function startStack(settings: StackSettings): Promise<Stack> {
       NATS_PASSWORD_FILE: data.secretFile(`nats-${userOf(role)}`),
     });
     const storeDir = data.directory('event-store');
+    const gatewayPort = settings.port === 0 ? await freePort() : settings.port;
     await Promise.all([
       start({
         name: 'session-service',
@@ -103,17 +103,16 @@ export async function startStack(settings: StackSettings): Promise<Stack> {
           start,
         }),
       ),
+      start({
+        name: 'gateway',
+        ...service('gateway'),
+        env: {
+          ...as('gateway'),
+          VMUX_PORT: String(gatewayPort),
+          VMUX_LIVE_SESSIONS: process.env.VMUX_LIVE_SESSIONS || liveSessions,
+        },
+      }),
     ]);
-    const gatewayPort = settings.port === 0 ? await freePort() : settings.port;
-    await start({
-      name: 'gateway',
-      ...service('gateway'),
-      env: {
-        ...as('gateway'),
-        VMUX_PORT: String(gatewayPort),
-        VMUX_LIVE_SESSIONS: process.env.VMUX_LIVE_SESSIONS || liveSessions,
-      },
-    });
     return { url: `http://127.0.0.1:${gatewayPort}`, keyFile: join(data.path, 'api-key'), stop };
   } catch (error) {
     await stop();
