@@ -28,6 +28,10 @@ export class FileIndex {
     return this.files.size === 0;
   }
 
+  *contents(): Generator<readonly [path: string, content: FileContent]> {
+    for (const [path, { content }] of this.files) yield [path, content];
+  }
+
   find(entry: ScannedEntry): FileContent | undefined {
     const known = this.files.get(entry.path);
     const same =

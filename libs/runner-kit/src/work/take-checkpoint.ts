@@ -47,25 +47,27 @@ export async function takeCheckpoint(settings: TakeSettings): Promise<TakenTree>
   const { client, store, index, signal } = settings;
   const writer = new ContentWriter(store);
   const reading = new Reading(settings, writer);
+  await reading.forgetLost();
   // Without an index nearly everything has to be read: it would stand still in vain.
-  if (index.isEmpty) await reading.run(await scanTree(client, signal), 'running');
+  if (index.isEmpty) await reading.ahead(await scanTree(client, signal));
   for (let ahead = 0; ; ahead++) {
     const still = await standStill(settings);
     try {
       const tree = await scanTree(client, signal);
-      if (ahead < READS_AHEAD && (await reading.owed(tree)) > WORTH_READING_AHEAD) {
+      if (ahead < READS_AHEAD && reading.owed(tree) > WORTH_READING_AHEAD) {
         await still.end();
-        await reading.run(tree, 'running');
+        await reading.ahead(tree);
         continue;
       }
-      const contents = await reading.run(tree, 'frozen');
+      const written = await reading.read(tree, 'frozen');
       const whiteouts = whiteoutsOf(await settings.removed());
       still.check();
       if (!settings.hold) await still.end();
+      const contents = await reading.contentsOf(tree, written);
       const { base } = settings;
-      const written = await writeManifest(store, base, whiteouts, tree, contents);
+      const manifest = await writeManifest(store, base, whiteouts, tree, contents);
       index.keepOnly(new Set(tree.entries.map(({ path }) => path)));
-      const { root, artifact, storedBytes } = written;
+      const { root, artifact, storedBytes } = manifest;
       const newBytes = writer.storedBytes + storedBytes;
       return { artifact, manifestDigest: root.treeDigest, bytes: root.bytes, newBytes };
     } catch (error) {
@@ -93,11 +95,10 @@ async function standStill({ client, hold, signal }: TakeSettings): Promise<Still
 }
 
 type Contents = ReadonlyMap<string, FileContent>;
+type Written = ReadonlyMap<ScannedEntry, WrittenFile>;
 
 /** Reads the files of a tree that are not known, and remembers them. */
 class Reading {
-  /** Known to be in the store, for as long as this takes. */
-  private readonly present = new Set<string>();
   private readBytes = 0;
 
   constructor(
@@ -105,28 +106,35 @@ class Reading {
     private readonly writer: ContentWriter,
   ) {}
 
+  /** What the index says is worth nothing if the store has lost it; what it has stays for long enough. */
+  async forgetLost(): Promise<void> {
+    const { index, store } = this.settings;
+    const known = [...index.contents()];
+    const wanted = new Set(known.flatMap(([, { segments }]) => segments.map((s) => s.chunk)));
+    const missing = await store.missing(wanted);
+    if (missing.size === 0) return;
+    for (const [path, { segments }] of known)
+      if (segments.some(({ chunk }) => missing.has(chunk))) index.forget(path);
+  }
+
   /** How many bytes would have to be read. */
-  async owed(tree: ScannedTree): Promise<number> {
-    await this.dropLost(tree);
+  owed(tree: ScannedTree): number {
     return this.unknown(tree).reduce((sum, { size }) => sum + size, 0);
   }
 
-  async run(tree: ScannedTree, state: 'running' | 'frozen'): Promise<Contents> {
+  async ahead(tree: ScannedTree): Promise<void> {
+    await this.contentsOf(tree, await this.read(tree, 'running'));
+  }
+
+  /** Returns when what was read is stored: the sandbox need not stand still for that. */
+  async contentsOf(tree: ScannedTree, written: Written): Promise<Contents> {
     const { index } = this.settings;
-    await this.dropLost(tree);
-    const unknown = this.unknown(tree);
-    const written = await this.read(unknown, state);
     await this.writer.finish();
     const contents = new Map<string, FileContent>();
-    for (const [entry, file] of written) {
-      const content = file.content();
-      for (const { chunk } of content.segments) this.present.add(chunk);
-      index.remember(entry, content, tree.scannedAtNs);
-      contents.set(entry.path, content);
-    }
     for (const entry of firstNames(tree.entries)) {
-      const content = contents.get(entry.path) ?? index.find(entry);
+      const content = written.get(entry)?.content() ?? index.find(entry);
       if (content) contents.set(entry.path, content);
+      if (content && written.has(entry)) index.remember(entry, content, tree.scannedAtNs);
     }
     return contents;
   }
@@ -135,27 +143,9 @@ class Reading {
     return firstNames(tree.entries).filter((entry) => !this.settings.index.find(entry));
   }
 
-  /** What the index says is worth nothing if the store has lost it. */
-  private async dropLost(tree: ScannedTree): Promise<void> {
-    const { index, store } = this.settings;
-    const known = firstNames(tree.entries).flatMap((entry) => {
-      const content = index.find(entry);
-      return content ? [{ path: entry.path, content }] : [];
-    });
-    const wanted = new Set(known.flatMap(({ content }) => content.segments.map((s) => s.chunk)));
-    for (const chunk of this.present) wanted.delete(chunk);
-    const missing = await store.missing(wanted);
-    for (const chunk of wanted) if (!missing.has(chunk)) this.present.add(chunk);
-    if (missing.size === 0) return;
-    for (const { path, content } of known)
-      if (content.segments.some(({ chunk }) => missing.has(chunk))) index.forget(path);
-  }
-
-  private async read(
-    entries: readonly ScannedEntry[],
-    state: 'running' | 'frozen',
-  ): Promise<Map<ScannedEntry, WrittenFile>> {
+  async read(tree: ScannedTree, state: 'running' | 'frozen'): Promise<Written> {
     const { client, signal } = this.settings;
+    const entries = this.unknown(tree);
     const written = new Map<ScannedEntry, WrittenFile>();
     if (entries.length === 0) return written;
     const paths = entries.map(({ path }) => path);
