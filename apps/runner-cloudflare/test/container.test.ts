@@ -83,7 +83,7 @@ describe('the program that a Cloudflare container starts with', () => {
     for await (const item of client.read('e1')) if ('data' in item) text += item.data;
     expect(text).toBe('hello\n');
     const status = await (await ask('/status')).json();
-    expect(status).toEqual({ boot, name, pipes: 1, runningExecs: 0 });
+    expect(status).toEqual({ boot, name, pipes: 1, runningExecs: 0, isEvicting: false });
     client.close();
   });
 

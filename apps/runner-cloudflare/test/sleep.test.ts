@@ -67,4 +67,21 @@ group('a Cloudflare sandbox that is put to sleep when nobody uses it', () => {
     expect(await driver.probe(watched)).toEqual({ state: 'running' });
     expect(await driver.probe(busy)).toEqual({ state: 'running' });
   }, 90_000);
+
+  it('is saved before it is evicted when no runner is there to do it, and says where', async () => {
+    const id = await newSandbox('evicted');
+    const client = await clientOf(id);
+    await client.files.write('/workspace/note', [Buffer.from('kept')]);
+    await client.start({ execId: 'long', argv: ['sleep', '1000'], env: { PATH } });
+    client.close();
+    await emulator.control('evict', id, 30_000);
+    const gone = await until(
+      async () => {
+        const found = await driver.probe(id);
+        return found.state === 'gone' && found;
+      },
+      { timeoutMs: 60_000 },
+    );
+    expect(gone.evidence).toMatch(/^its container ended.*shortly before are in checkpoints\//);
+  }, 90_000);
 });

@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import { build } from 'esbuild';
+import { build, stop } from 'esbuild';
 
 /** The Worker as one module for workerd, out of its sources. */
 export async function bundleWorker(root: string): Promise<string> {
@@ -15,6 +15,8 @@ export async function bundleWorker(root: string): Promise<string> {
     keepNames: true,
     logLevel: 'error',
   });
+  // Its own process is needed no longer.
+  await stop();
   const [bundle] = outputFiles;
   if (!bundle) throw new Error('esbuild made no bundle of the Worker');
   return bundle.text;

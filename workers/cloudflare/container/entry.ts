@@ -124,11 +124,12 @@ export class Entry {
   private async status(): Promise<EntryStatus> {
     const { boot, name } = this;
     const pipes = this.pipes.size;
-    if (!name) return { boot, name, pipes, runningExecs: 0 };
+    const isEvicting = this.evictedAtMs !== undefined;
+    if (!name) return { boot, name, pipes, runningExecs: 0, isEvicting };
     const client = await this.client();
     try {
       const { runningExecs = 0 } = await client.figures();
-      return { boot, name, pipes, runningExecs };
+      return { boot, name, pipes, runningExecs, isEvicting };
     } finally {
       client.close();
     }

@@ -23,6 +23,8 @@ export interface EntryStatus {
   readonly name: SandboxName | null;
   readonly pipes: number;
   readonly runningExecs: number;
+  /** It was told to end, and is going to be killed. */
+  readonly isEvicting: boolean;
 }
 
 /** The other boot, or none, answered. */

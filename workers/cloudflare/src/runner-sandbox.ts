@@ -25,6 +25,8 @@ interface SandboxRecord {
   readonly token: string;
   /** Of the container that it was launched in; null until then. */
   readonly boot: string | null;
+  /** The checkpoint that was taken of it because nobody else was there to take one. */
+  readonly savedTo: string | null;
   /** Set once, when it is known not to exist any more. */
   readonly goneBecause: string | null;
 }
@@ -65,7 +67,8 @@ export class RunnerSandbox extends Sandbox<Env> {
       if (restoreFrom !== null && !(bucket && (await hasCheckpoint(bucket, restoreFrom))))
         return refuse('invalid', `there is no checkpoint ${restoreFrom} in this Worker’s bucket`);
       const token = crypto.randomUUID();
-      const begun = { name, limits, runner, token, boot: null, goneBecause: null };
+      const nothing = { boot: null, savedTo: null, goneBecause: null };
+      const begun = { name, limits, runner, token, ...nothing };
       this.isCreating = true;
       try {
         // Whatever runs here without a record is nobody's.
@@ -179,6 +182,33 @@ export class RunnerSandbox extends Sandbox<Env> {
     else await this.alone(() => this.sleep());
   }
 
+  /** The base class lives by its alarms, which come every three minutes or more often. */
+  override async alarm(...args: Parameters<Sandbox<Env>['alarm']>): Promise<void> {
+    try {
+      await this.saveBeforeEviction();
+    } catch (fault) {
+      // The next alarm tries again.
+      console.error(`a sandbox cannot be saved before it is evicted: ${messageOf(fault)}`);
+    }
+    await super.alarm(...args);
+  }
+
+  /** A connected runner stores the session itself. */
+  private async saveBeforeEviction(): Promise<void> {
+    const bucket = this.env.BACKUP_BUCKET;
+    const seen = await this.record();
+    if (!bucket || !seen?.boot || seen.savedTo !== null || !this.handle.running) return;
+    const entry = new EntryClient(this.handle, seen.token);
+    const { isEvicting, pipes } = await entry.status(statusWithinMs);
+    if (!isEvicting || pipes > 0) return;
+    await this.alone(async () => {
+      const record = await this.record();
+      if (!record?.boot || record.goneBecause !== null) return;
+      const { ref } = await takeCheckpoint(bucket, entry, record.boot, record.name);
+      await this.remember({ ...record, savedTo: ref });
+    });
+  }
+
   private async sleep(): Promise<void> {
     const record = await this.record();
     if (!record?.boot || record.goneBecause !== null) return this.destroy();
@@ -220,15 +250,17 @@ export class RunnerSandbox extends Sandbox<Env> {
     if (record.goneBecause !== null) return refuse('sandbox_lost', record.goneBecause);
     if (this.isCreating) return 'creating';
     if (record.boot === null) return refuse('sandbox_lost', 'its creation was interrupted');
-    if (!this.handle.running) return refuse('sandbox_lost', await this.howItEnded());
+    if (!this.handle.running) return refuse('sandbox_lost', await this.howItEnded(record));
     return { record, boot: record.boot, entry: new EntryClient(this.handle, record.token) };
   }
 
-  private async howItEnded(): Promise<string> {
+  private async howItEnded({ savedTo }: SandboxRecord): Promise<string> {
     const state = await this.getState();
-    return state.status === 'stopped_with_code'
-      ? `its container ended with exit code ${state.exitCode ?? 'unknown'}`
-      : 'its container does not run any more';
+    const how =
+      state.status === 'stopped_with_code'
+        ? `its container ended with exit code ${state.exitCode ?? 'unknown'}`
+        : 'its container does not run any more';
+    return savedTo === null ? how : `${how}; its files of shortly before are in ${savedTo}`;
   }
 
   /** Acts in the sandbox that is meant, for the runner that has it; a null runner is any. */
@@ -255,7 +287,7 @@ export class RunnerSandbox extends Sandbox<Env> {
 
   /** For good: the container that answers instead, if any, is ended. */
   private async lose(record: SandboxRecord, fault: unknown): Promise<Refused> {
-    const because = this.handle.running ? messageOf(fault) : await this.howItEnded();
+    const because = this.handle.running ? messageOf(fault) : await this.howItEnded(record);
     await this.remember({ ...record, goneBecause: because });
     if (this.handle.running) await this.destroy();
     return refuse('sandbox_lost', because);
