@@ -1,5 +1,6 @@
 import { givenName, nameOfDirectory } from '@vmux/events';
 import type { NewSession } from '../application/session-commands';
+import { ApiError } from '../http/api-error';
 import type { CreateSessionDto, PolicyDto, ResourcesDto } from './create-session.dto';
 
 const GIB = 1024 * 1024 * 1024;
@@ -7,6 +8,12 @@ const TEN_MINUTES_MS = 10 * 60_000;
 
 /** From what the request says, with what it leaves out. */
 export function newSessionFrom(dto: CreateSessionDto, defaultProvider: string): NewSession {
+  if (dto.allowHosts?.length && !dto.egress)
+    throw new ApiError(
+      'invalid_request',
+      'allowHosts adds to egress, which is off',
+      'set egress to true',
+    );
   return {
     name: dto.name === undefined ? nameOfDirectory(dto.directory ?? '') : givenName(dto.name),
     provider: dto.provider ?? defaultProvider,
