@@ -89,7 +89,10 @@ static bool stop_all(void) {
     } else if (!all_threads_stand(p, false)) {
       all = false;
       if (kill(p->pid, SIGSTOP) == 0) stopped[stopped_count++] = (struct stopped){p->pid, p->started};
-      if (stopped_count == MAX_PROCS) failure = E2BIG;
+      if (stopped_count == MAX_PROCS) {
+        failure = E2BIG;
+        return false;
+      }
     }
   }
   return all;

@@ -33,6 +33,9 @@ static bool must_sync;
 // beneath an older one there is nothing to find.
 static bool copies_up;
 static uint64_t entries;
+// Of the entry that is looked at, as they are sent.
+static uint8_t attributes[8 * MAX_XATTRS];
+static size_t attributes_len, attribute_count;
 
 static uint64_t ns(struct timespec t) { return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec; }
 
@@ -126,21 +129,36 @@ static bool kept(const char *name) {
          strcmp(name, "system.posix_acl_default") == 0;
 }
 
-// The current directory is the one that holds the entry: these calls know no descriptor.
-static void emit_xattrs(const char *name) {
+// Removed or replaced between two looks at it, which only happens while the workload runs.
+static bool is_gone(int error) {
+  return error == ENOENT || (!frozen() && (error == ENODATA || error == ENOTDIR || error == ELOOP || error == EINVAL));
+}
+
+static void keep_bytes(const void *data, size_t len) {
+  if (attributes_len + 4 + len > sizeof attributes) give_up(E_SYSTEM, E2BIG, "the attributes of a file");
+  store_u32(attributes + attributes_len, (uint32_t)len);
+  memcpy(attributes + attributes_len + 4, data, len);
+  attributes_len += 4 + len;
+}
+
+// The current directory is the one that holds the entry: these calls know no descriptor. Read before anything
+// is sent of the entry, which may take any time. False when it is gone.
+static bool read_xattrs(const char *name) {
   static char names[MAX_XATTRS], value[MAX_XATTRS];
+  attributes_len = attribute_count = 0;
   ssize_t size = llistxattr(name, names, sizeof names);
+  if (size < 0 && is_gone(errno)) return false;
   if (size < 0 && errno != ENOTSUP && errno != EPERM) give_up(E_SYSTEM, errno, "the attributes of a file");
-  uint16_t count = 0;
-  for (ssize_t at = 0; at < size; at += (ssize_t)strlen(names + at) + 1) count = (uint16_t)(count + kept(names + at));
-  emit_number(count, 2);
   for (ssize_t at = 0; at < size; at += (ssize_t)strlen(names + at) + 1) {
     if (!kept(names + at)) continue;
     ssize_t len = lgetxattr(name, names + at, value, sizeof value);
+    if (len < 0 && is_gone(errno)) continue;
     if (len < 0) give_up(E_SYSTEM, errno, "an attribute of a file");
-    emit_bytes(names + at, strlen(names + at));
-    emit_bytes(value, (size_t)len);
+    keep_bytes(names + at, strlen(names + at));
+    keep_bytes(value, (size_t)len);
+    attribute_count++;
   }
+  return true;
 }
 
 static char letter(mode_t mode) {
@@ -158,9 +176,10 @@ static void emit_entry(int dir, const char *name, const struct stat *st, bool al
   if (!type || (ns(st->st_ctim) <= since && !all)) return;
   if (S_ISLNK(st->st_mode)) link = readlinkat(dir, name, target, sizeof target);
   if (link < 0 || fchdir(dir) < 0) {
-    if (errno == ENOENT) return;
+    if (is_gone(errno)) return;
     give_up(E_SYSTEM, errno, "scan");
   }
+  if (!read_xattrs(name)) return;
   entries++;
   emit_number((uint8_t)type, 1);
   emit_number(is_mapped(st->st_ino) ? ENTRY_MAPPED : 0, 1);
@@ -175,7 +194,8 @@ static void emit_entry(int dir, const char *name, const struct stat *st, bool al
   emit_number(st->st_ino, 8);
   emit_bytes(path, path_len);
   emit_bytes(target, (size_t)link);
-  emit_xattrs(name);
+  emit_number(attribute_count, 2);
+  emit(attributes, attributes_len);
 }
 
 static bool is_excluded(void) {
@@ -212,7 +232,7 @@ static void visit(int dir, const char *name, int depth, bool all) {
   // Newer, but nothing was added or removed: it may have been moved here with all that it holds.
   if (!copies_up && changed && ns(st.st_mtim) <= since) all = true;
   int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-  if (fd < 0 && errno == ENOENT) return;
+  if (fd < 0 && is_gone(errno)) return;
   if (fd < 0) give_up(E_SYSTEM, errno, path);
   walk(fd, depth + 1, all);
 }
