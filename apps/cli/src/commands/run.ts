@@ -85,7 +85,10 @@ export async function run(args: readonly string[]): Promise<number> {
     const { id: _, ...rest } = result;
     await print(jsonText({ ...ids, ...rest }));
   }
-  return ended(await exitCodeOf(result), sandbox, removes);
+  const code = await exitCodeOf(result);
+  if (result.exit.kind === 'not_started' && result.exit.reason === 'setup_failed')
+    await say(`see why: vmux logs ${sandbox.id}; to run it all the same: --setup none`);
+  return ended(code, sandbox, removes);
 }
 
 async function ended(code: number, sandbox: Sandbox, removes: boolean): Promise<number> {
