@@ -1,5 +1,6 @@
+import { request } from 'node:http';
 import { describeUnless, releaseAll } from '@vmux/testing';
-import { HEADERS, sign } from '../../../workers/cloudflare/src/signature';
+import { HEADERS, sign, verify, WINDOW_MS } from '../../../workers/cloudflare/src/signature';
 import { CloudflareDriver } from '../src/drivers/cloudflare-driver';
 import { isRoot, startTestEmulator, type TestEmulator } from './emulator';
 
@@ -43,6 +44,30 @@ group('signatures to the Cloudflare Worker', () => {
         status: 401,
         code: 'expired',
       });
+  });
+
+  it('are looked for in a body no further than a body may be long', async () => {
+    const call = request(`${emulator.url}/v1/sandboxes/s/1/i`, { method: 'PUT' });
+    const status = new Promise<number | undefined>((resolve, reject) => {
+      call.on('response', ({ statusCode }) => resolve(statusCode));
+      call.on('error', reject);
+    });
+    // Its end never comes.
+    call.write(Buffer.alloc(70_000));
+    try {
+      expect(await status).toBe(400);
+    } finally {
+      call.destroy();
+    }
+  });
+
+  it('are remembered for longer than any is taken', async () => {
+    const atMs = Date.now();
+    const asked = { method: 'GET', target: '/v1/about', runner: 'one', body };
+    const headers = await sign(emulator.key, asked, atMs);
+    const header = (name: string) => headers[name] ?? null;
+    const proof = await verify([emulator.key], asked, header, atMs + WINDOW_MS);
+    expect(proof).toMatchObject({ verdict: 'genuine', voidAtMs: atMs + 2 * WINDOW_MS });
   });
 
   it('are taken once, also after the Worker was started again', async () => {

@@ -1,6 +1,5 @@
 import type { Bucket, ObjectNamespace } from './platform';
 import type { Registry } from './registry';
-import type { RunnerSandbox } from './runner-sandbox';
 
 /** Bindings and secrets, as wrangler.jsonc and the README name them. */
 export interface Env {
@@ -16,8 +15,4 @@ export interface Env {
   readonly VMUX_EMULATED?: string;
   /** One namespace for each instance type; see instance-types.ts. */
   readonly [binding: string]: unknown;
-}
-
-export function namespaceOf(env: Env, binding: string): ObjectNamespace<RunnerSandbox> | undefined {
-  return env[binding] as ObjectNamespace<RunnerSandbox> | undefined;
 }

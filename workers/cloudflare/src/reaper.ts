@@ -1,4 +1,5 @@
-import { type Env, namespaceOf } from './env';
+import type { Env } from './env';
+import { namespaceOf } from './namespaces';
 import type { Registry } from './registry';
 import { nameText } from './runner-sandbox';
 

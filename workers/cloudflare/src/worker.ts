@@ -1,5 +1,6 @@
-import { type Env, namespaceOf } from './env';
+import type { Env } from './env';
 import { INSTANCE_TYPES, instanceTypeFor } from './instance-types';
+import { namespaceOf } from './namespaces';
 import { parseCreate } from './parse-create';
 import type { ExecutionContext } from './platform';
 import { reapLeaked } from './reaper';
@@ -241,10 +242,16 @@ export function objectOf(env: Env, { binding, name }: Pick<Entry, 'binding' | 'n
   return namespace.get(namespace.idFromName(nameText(name)));
 }
 
-async function bodyOf(request: Request): Promise<Uint8Array | undefined> {
-  if (Number(request.headers.get('content-length') ?? 0) > maxBodyBytes) return undefined;
-  const body = new Uint8Array(await request.arrayBuffer());
-  return body.length > maxBodyBytes ? undefined : body;
+/** Who sends it is not known yet: no more of it is read than may be in it. */
+async function bodyOf({ body }: Request): Promise<Uint8Array | undefined> {
+  const read = new Uint8Array(maxBodyBytes);
+  let size = 0;
+  for await (const piece of (body ?? []) as AsyncIterable<Uint8Array>) {
+    if (size + piece.length > maxBodyBytes) return undefined;
+    read.set(piece, size);
+    size += piece.length;
+  }
+  return read.subarray(0, size);
 }
 
 const json = <T>(given: Answer<T>): Response =>
