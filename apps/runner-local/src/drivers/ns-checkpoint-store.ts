@@ -97,7 +97,12 @@ export class NsDisks {
   async keep(key: string, ref: string, facts: NsDiskFacts): Promise<NativeCheckpoint> {
     const draft = `${this.#imageOf(ref)}~`;
     await rm(draft, { force: true });
-    await copyFile(this.#diskOf(key), draft, constants.COPYFILE_FICLONE_FORCE);
+    await copyFile(this.#diskOf(key), draft, constants.COPYFILE_FICLONE_FORCE).catch(
+      (fault: NodeJS.ErrnoException) => {
+        if (fault.code !== 'ENOENT') throw fault;
+        throw new DriverRefused('unsupported', 'its disk was made where files cannot be cloned');
+      },
+    );
     const bytes = (await stat(draft)).blocks * 512;
     await this.#record(ref, {
       version: 1,

@@ -64,10 +64,17 @@ export class NsCheckpoints {
 export const treesOf = ({ trees }: NsBase): readonly string[] => trees.map(({ target }) => target);
 
 async function factsOf(
-  { trees = [], image = null }: NsState,
+  { trees = [], image = null, createdAtMs }: NsState,
   directory: string,
 ): Promise<NsDiskFacts> {
-  return { trees, image, sinceNs: await readFile(join(directory, SINCE), 'utf8') };
+  const sinceNs = await readFile(join(directory, SINCE), 'utf8').catch(
+    (fault: NodeJS.ErrnoException) => {
+      // Its runner was killed while it began: a little early is not wrong.
+      if (fault.code === 'ENOENT') return `${createdAtMs}000000`;
+      throw fault;
+    },
+  );
+  return { trees, image, sinceNs };
 }
 
 const refOf = ({ sessionId, epoch, instance }: SandboxId, name: string): string => {
