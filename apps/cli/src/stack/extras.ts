@@ -84,19 +84,28 @@ const modalLocal: Extra = {
         ...token,
       },
     });
-    await start({
-      name: 'runner-modal',
-      ...program('apps/runner-modal/src/main.js'),
-      env: {
-        ...runnerEnv,
-        VMUX_RUNNER_ID: 'modal',
-        VMUX_RUNNER_DIR: data.directory('runner-modal'),
-        MODAL_SERVER_URL: String(url),
-        ...token,
-      },
-    });
+    const env = { ...runnerEnv, MODAL_SERVER_URL: String(url), ...token };
+    await start(modalRunner(data, program, env));
   },
 };
+
+/** With an account: MODAL_TOKEN_ID and MODAL_TOKEN_SECRET are its token. */
+const modal: Extra = {
+  runnerId: 'modal',
+  start: async ({ data, dist, runnerEnv, start }) => {
+    await start(modalRunner(data, programOf(dist), runnerEnv));
+  },
+};
+
+const modalRunner = (
+  data: DataDirectory,
+  program: ReturnType<typeof programOf>,
+  env: NodeJS.ProcessEnv,
+): PartSettings => ({
+  name: 'runner-modal',
+  ...program('apps/runner-modal/src/main.js'),
+  env: { ...env, VMUX_RUNNER_ID: 'modal', VMUX_RUNNER_DIR: data.directory('runner-modal') },
+});
 
 const programOf = (dist: string) => (path: string) => ({
   command: process.execPath,
@@ -107,6 +116,7 @@ const programOf = (dist: string) => (path: string) => ({
 const EXTRAS: Readonly<Record<string, Extra>> = {
   cloudflare,
   'cloudflare-local': cloudflareLocal,
+  modal,
   'modal-local': modalLocal,
 };
 
