@@ -40,6 +40,9 @@ const RECONNECTS = 40;
 const HISTORIES = [1_000, 10_000, 100_000];
 const CROWDS = [1, 10, 100, 500];
 
+/** Ends whatever is left, however the run ended: sandboxes outlive everything else by design. */
+let cleanUp: () => Promise<void> = releaseAll;
+
 const began = performance.now();
 const leftMs = (): number => BUDGET_MS - (performance.now() - began);
 const step = (what: string): void =>
@@ -51,6 +54,11 @@ async function main(): Promise<void> {
   step('cold start');
   const coldStartMs = await coldStart();
   const cast = await assemble({ copies: 1, runner: { VMUX_MAX_SANDBOXES: '1000' } });
+  cleanUp = async () => {
+    for (const actor of cast.actors) await actor.kill();
+    await sweep(cast);
+    await releaseAll();
+  };
   try {
     const idleMiB = memoryMiB(pidsOf(cast));
     const engine = noDocker ? null : await startDockerEngine();
@@ -91,9 +99,7 @@ async function main(): Promise<void> {
     });
     if (wantsJson()) printJson(figures);
   } finally {
-    for (const actor of cast.actors) await actor.kill();
-    await sweep(cast);
-    await releaseAll();
+    await cleanUp();
   }
 }
 
@@ -130,7 +136,7 @@ async function compare(
   const logs = await interleaved(LOG_ROUNDS, {
     vmux: { timed: () => vmux.output(session, LOG_MIB) },
     'docker logs -f': docker && { timed: () => docker.output(LOG_MIB) },
-    'cat | sha256sum': {
+    'cat to sha256sum': {
       timed: () => ended(spawn('/bin/sh', ['-c', `${writing(LOG_MIB)} | cat | sha256sum`])),
     },
   });
@@ -310,6 +316,9 @@ const row = (title: string, times: readonly number[]): string[] => [
 
 const pidsOf = ({ actors }: Cast): number[] => actors.flatMap(({ pid }) => pid ?? []);
 
+for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+  process.on(signal, () => void cleanUp().finally(() => process.exit(130)));
+}
 main().then(
   () => process.exit(0),
   async (error) => {

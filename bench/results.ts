@@ -58,7 +58,7 @@ export function writeResults({ facts, figures, rows, notes, byEvents, bySessions
       .join('\n');
   const ratios = AIMS.map(({ key, text, aim: wanted, meets }) => {
     const value = figures[key];
-    if (value === undefined) return [text, 'not measured', wanted, ''];
+    if (value === undefined || Number.isNaN(value)) return [text, 'not measured', wanted, ''];
     return [text, figure(value), wanted, meets(value) ? 'met' : 'missed'];
   });
   const text = `# Benchmark

@@ -63,7 +63,8 @@ export class Subject {
     const path = `/v1/sessions/${session}/execs`;
     const pty = { cols: 80, rows: 24 };
     const { json } = await this.client.call('POST', path, { argv: ['/bin/cat'], pty });
-    const terminal = new Terminal(this.vmux, `${path}/${json.id}/attach`);
+    // From the first byte on: the screen as it is might show an echo before it is asked for.
+    const terminal = new Terminal(this.vmux, `${path}/${json.id}/attach`, { offset: 0 });
     const shown = terminal[Symbol.asyncIterator]();
     for (let item = await shown.next(); ; item = await shown.next()) {
       if (item.done) throw new Error('the terminal ended');
