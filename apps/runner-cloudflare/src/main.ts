@@ -10,7 +10,7 @@ async function main(): Promise<void> {
   const driver = new CloudflareDriver({ runnerId: config.runnerId, worker });
   const { available, reason } = await driver.capabilities();
   if (!available) process.stderr.write(`runner-cloudflare: ${reason}\n`);
-  await runnerProcess(config, [driver], { emulated: await isEmulated(driver, worker) });
+  await runnerProcess(config, () => [driver], { emulated: await isEmulated(driver, worker) });
 }
 
 /** The Worker says so itself; while it does not answer, only one on this machine can be emulated. */

@@ -1,8 +1,5 @@
 import { join } from 'node:path';
-import { openArtifacts } from '@vmux/artifacts';
-import { connectBus } from '@vmux/messaging';
-import { type SandboxDriver, startRunner } from '@vmux/runner-kit';
-import pino from 'pino';
+import { runnerProcess, type SandboxDriver } from '@vmux/runner-kit';
 import { type Config, configFrom } from './config';
 import { DockerDriver } from './drivers/docker-driver';
 import { resolveEndpoint } from './drivers/docker-endpoint';
@@ -12,43 +9,7 @@ import { NO_ISOLATION, ProcessDriver } from './drivers/process-driver';
 async function main(): Promise<void> {
   process.umask(0o077);
   const config = configFrom(process.env);
-  const logger = pino(
-    { level: config.logLevel, base: { runner: config.runnerId } },
-    pino.destination(2),
-  );
-  const bus = await connectBus(config.bus, (fault, subject) =>
-    logger.error({ subject, err: fault }, 'a message could not be handled'),
-  );
-  const runner = await startRunner({
-    runnerId: config.runnerId,
-    drivers: driversOf(config, (message) => logger.warn(message)),
-    bus,
-    journalDirectory: join(config.dataDir, 'journal'),
-    artifacts: config.artifactsDir ? await openArtifacts(config.artifactsDir) : undefined,
-    setupCache: { directory: join(config.dataDir, 'setups') },
-    maxSandboxes: config.maxSandboxes,
-    tunnel: config.tunnel,
-    log: (message, facts = {}) => logger.info(facts, message),
-  });
-  let stopping = false;
-  for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-    process.on(signal, () => {
-      if (stopping) return;
-      stopping = true;
-      logger.info({ signal }, 'letting go of the sandboxes, which go on');
-      runner
-        .stop()
-        .then(() => bus.close())
-        .then(
-          () => process.exit(0),
-          (error) => {
-            logger.error({ err: error }, 'stopping failed');
-            process.exit(1);
-          },
-        );
-    });
-  }
-  process.stdout.write(`${JSON.stringify({ ready: true, runnerId: config.runnerId })}\n`);
+  await runnerProcess(config, (warn) => driversOf(config, warn));
 }
 
 function driversOf(config: Config, warn: (message: string) => void): SandboxDriver[] {

@@ -20,7 +20,7 @@ async function main(): Promise<void> {
   if (!available) process.stderr.write(`runner-modal: Modal is not available: ${reason}\n`);
   const server = env.MODAL_SERVER_URL;
   const emulated = server !== undefined && isLoopback(new URL(server).hostname);
-  await runnerProcess(config, [driver], { emulated });
+  await runnerProcess(config, () => [driver], { emulated });
 }
 
 const secretFrom = ({ MODAL_TOKEN_SECRET, MODAL_TOKEN_SECRET_FILE }: NodeJS.ProcessEnv): string =>

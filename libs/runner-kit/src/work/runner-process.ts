@@ -1,5 +1,5 @@
 import { join, resolve } from 'node:path';
-import { ArtifactDirectory } from '@vmux/artifacts';
+import { openArtifacts } from '@vmux/artifacts';
 import { type BusSettings, busSettingsFrom, connectBus } from '@vmux/messaging';
 import pino from 'pino';
 import type { SandboxDriver } from '../driver';
@@ -57,7 +57,7 @@ export function runnerConfigFrom(env: NodeJS.ProcessEnv, defaults: RunnerDefault
 /** Runs a runner until it is told to stop; its sandboxes go on. */
 export async function runnerProcess(
   config: RunnerConfig,
-  drivers: readonly SandboxDriver[],
+  driversWith: (warn: (message: string) => void) => readonly SandboxDriver[],
   { emulated = false }: { readonly emulated?: boolean } = {},
 ): Promise<void> {
   const logger = pino(
@@ -69,10 +69,11 @@ export async function runnerProcess(
   );
   const runner = await startRunner({
     runnerId: config.runnerId,
-    drivers: [...drivers],
+    drivers: driversWith((message) => logger.warn(message)),
     bus,
     journalDirectory: join(config.dataDir, 'journal'),
-    artifacts: config.artifactsDir ? await ArtifactDirectory.at(config.artifactsDir) : undefined,
+    artifacts: config.artifactsDir ? await openArtifacts(config.artifactsDir) : undefined,
+    setupCache: { directory: join(config.dataDir, 'setups') },
     maxSandboxes: config.maxSandboxes,
     emulated,
     tunnel: config.tunnel,
