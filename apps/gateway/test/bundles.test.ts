@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { readdirSync } from 'node:fs';
+import { existsSync, readdirSync, utimesSync } from 'node:fs';
 import { request } from 'node:http';
 import { join } from 'node:path';
 import { releaseAll } from '@vmux/testing';
@@ -114,6 +114,42 @@ describe('a bundle', () => {
       expect((await gateway.api.call('PUT', `/v1/bundles/${name}`, { body })).status).toBe(400);
     const json = await gateway.api.call('PUT', `/v1/bundles/${'0'.repeat(64)}`, { body: {} });
     expect(json.status).toBe(415);
+  });
+});
+
+describe('collecting artifacts', () => {
+  const fileOf = (digest: string) =>
+    join(stack.dir, 'artifacts', 'content', digest.slice(0, 2), digest.slice(2));
+  const stored = async (text: string, isOld: boolean): Promise<string> => {
+    const digest = sha256(Buffer.from(text));
+    await gateway.api.call('PUT', `/v1/bundles/${digest}`, { body: Buffer.from(text) });
+    const longAgo = new Date(Date.now() - 30 * 24 * 3600 * 1000);
+    if (isOld) utimesSync(fileOf(digest), longAgo, longAgo);
+    return digest;
+  };
+
+  it('removes what is old and no session names, and nothing else', async () => {
+    const used = await stored('what a session was made of', false);
+    const session = await gateway.api.post('/v1/sessions', { name: 'holds', bundle: used });
+    expect(session.status).toBe(201);
+    await stored('what a session was made of', true);
+    const young = await stored('uploaded just now', false);
+    const forgotten = await stored('of no use any more', true);
+    const { status, json } = await gateway.api.post('/v1/artifacts/collect');
+    expect([status, json.dropped]).toEqual([200, 1]);
+    expect([used, young, forgotten].map((digest) => existsSync(fileOf(digest)))).toEqual([
+      true,
+      true,
+      false,
+    ]);
+  });
+
+  it('is for administrators', async () => {
+    const made = await gateway.api.post('/v1/api-keys', {
+      ...{ name: 'user', scopes: ['sessions:read', 'sessions:write'] },
+    });
+    const user = gateway.api.withKey(made.json.key);
+    expect((await user.post('/v1/artifacts/collect')).status).toBe(403);
   });
 });
 

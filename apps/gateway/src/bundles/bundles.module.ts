@@ -1,5 +1,6 @@
 import { Module } from '@nestjs/common';
+import { ArtifactsController } from './artifacts.controller';
 import { BundlesController } from './bundles.controller';
 
-@Module({ controllers: [BundlesController] })
+@Module({ controllers: [ArtifactsController, BundlesController] })
 export class BundlesModule {}

@@ -1,0 +1,30 @@
+import { Controller, HttpCode, Inject, Post } from '@nestjs/common';
+import { ApiBearerAuth, ApiOperation, ApiTags } from '@nestjs/swagger';
+import type { ArtifactStore } from '@vmux/artifacts';
+import type { EventStore } from '@vmux/event-store';
+import { liveArtifacts } from '../application/live-artifacts';
+import { Needs } from '../http/auth.guard';
+import { ARTIFACTS, EVENT_STORE } from '../tokens';
+
+const LONGEST_READ_MS = 10 * 60_000;
+
+@ApiTags('artifacts')
+@ApiBearerAuth()
+@Controller('v1/artifacts')
+export class ArtifactsController {
+  constructor(
+    @Inject(ARTIFACTS) private readonly artifacts: ArtifactStore,
+    @Inject(EVENT_STORE) private readonly store: EventStore,
+  ) {}
+
+  @Post('collect')
+  @HttpCode(200)
+  @Needs('admin')
+  @ApiOperation({
+    summary: 'Remove bundles and checkpoints that no session refers to and nobody has used lately',
+  })
+  async collect() {
+    const live = await liveArtifacts(this.store, AbortSignal.timeout(LONGEST_READ_MS));
+    return this.artifacts.collect(live);
+  }
+}
