@@ -1,6 +1,7 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type SandboxId, type SandboxSpec, SupervisorClient } from '@vmux/runner-kit';
 import {
@@ -29,13 +30,7 @@ describeUnless(reason === undefined, reason ?? '')('a docker sandbox with egress
 
   beforeAll(async () => {
     engine = await startDockerEngine();
-    driver = new DockerDriver({
-      runnerId: 'test',
-      endpoint: { host: `unix://${engine.socketPath}`, source: 'the test' },
-      defaultImage: engine.image,
-      supervisorFile: join(native, 'vmux-supervisor'),
-      guardFile: join(native, 'vmux-ns'),
-    });
+    driver = driverWith(join(native, 'vmux-ns'));
     docker = new Docker({ socketPath: engine.socketPath });
     const serve = (word: string, port: number) =>
       `require("net").createServer((s) => s.end("${word}")).listen(${port}, "0.0.0.0", () => console.log("up"))`;
@@ -64,12 +59,24 @@ describeUnless(reason === undefined, reason ?? '')('a docker sandbox with egress
     await releaseAll();
   }, 60_000);
 
-  async function sandbox(network: Pick<SandboxSpec, 'egress' | 'allowHosts'>) {
+  const driverWith = (guardFile: string) =>
+    new DockerDriver({
+      runnerId: 'test',
+      endpoint: { host: `unix://${engine.socketPath}`, source: 'the test' },
+      defaultImage: engine.image,
+      supervisorFile: join(native, 'vmux-supervisor'),
+      guardFile,
+    });
+
+  async function sandbox(
+    network: Pick<SandboxSpec, 'egress' | 'allowHosts'>,
+    creator: DockerDriver = driver,
+  ) {
     const instance = randomBytes(8).toString('hex');
     const id = { sessionId: 'egress-0a1b', epoch: 1, instance };
     made.push(id);
     const limits = { cpus: 1, memoryMiB: 256, diskMiB: 256, pids: 128 };
-    await driver.create({ id, limits, image: null, gpu: null, ...network });
+    await creator.create({ id, limits, image: null, gpu: null, ...network });
     const client = await SupervisorClient.connect(await driver.openPipe(id), id);
     const run = async (program: string) => {
       const execId = randomBytes(8).toString('hex');
@@ -116,6 +123,23 @@ describeUnless(reason === undefined, reason ?? '')('a docker sandbox with egress
     const { NetworkSettings } = await docker.getContainer(containerName(id)).inspect();
     const [own] = Object.values(NetworkSettings.Networks);
     expect(await other.dial(String(own?.IPAddress), 80)).toBe('refused');
+  }, 180_000);
+
+  it('is guarded before anything runs in it, also when its creator ended before that', async () => {
+    const directory = mkdtempSync('/tmp/vmux-guard-');
+    releaseLater(() => rmSync(directory, { recursive: true }));
+    const nothing = join(directory, 'guard');
+    writeFileSync(nothing, '#!/bin/sh\n');
+    const allowed = { egress: true, allowHosts: ['10.9.9.9'] };
+    const { id, dial } = await sandbox(allowed, driverWith(nothing));
+    expect(await dial('8.8.4.4', 80)).toBe('internet');
+    expect(await dial('10.9.9.9', 80)).toBe('internet');
+    expect(await dial('192.168.7.7', 80)).toBe('refused');
+    expect(await dial('203.0.113.1', 8080)).toBe('refused');
+    // What is guarded already stays so.
+    const next = await driverWith(join(native, 'vmux-ns')).openPipe(id);
+    (await SupervisorClient.connect(next, id)).close();
+    expect(await dial('192.168.7.7', 80)).toBe('refused');
   }, 180_000);
 
   it('has a network of its own, which goes with it, and a sandbox without egress has none', async () => {

@@ -125,6 +125,7 @@ void network_attach(const struct spec *spec, pid_t pid);
 void network_detach(const char *name);
 void network_configure(const struct spec *spec);
 void network_forbid(const struct spec *spec, uint32_t gateway, int index);
+void network_refuse(const char *address);
 
 /* confine.c */
 void confine(void);

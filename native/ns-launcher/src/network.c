@@ -170,6 +170,8 @@ void network_forbid(const struct spec *spec, uint32_t gateway, int index) {
   }
 }
 
+void network_refuse(const char *address) { add_route(RTN_PROHIBIT, ntohl(inet_addr(address)), 32, 0, 0); }
+
 /* In the sandbox. */
 void network_configure(const struct spec *spec) {
   bring_up("lo");

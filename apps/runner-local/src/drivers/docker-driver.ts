@@ -25,7 +25,7 @@ import {
   SUPERVISOR,
   sandboxOf,
 } from './docker-container';
-import { DockerEgress, networkOptions } from './docker-egress';
+import { DockerEgress, hostsFrom, networkOptions } from './docker-egress';
 import { type DockerEndpoint, optionsOf } from './docker-endpoint';
 import { ExecPipe } from './docker-exec-pipe';
 import { resolveHosts } from './ns-egress-hosts';
@@ -52,6 +52,8 @@ const notYet = 'not offered by the docker driver yet';
 /** A commit copies every changed file each time; the portable form stores what has changed since the last. */
 const noCommit = 'a commit of the engine takes longer than the portable form: that is used instead';
 
+const MAX_GUARDED = 4096;
+
 /**
  * Sandboxes as containers of any engine, on this machine or another: the supervisor is put into the
  * container as a file and reached over an exec's stdio, so nothing is mounted and no kernel is shared by
@@ -62,6 +64,8 @@ export class DockerDriver implements SandboxDriver {
   readonly provider = 'docker';
   private readonly docker: Docker;
   private readonly egress: DockerEgress | undefined;
+  /** By container and start: whether its network was seen to be guarded. */
+  private readonly guarded = new Map<string, Promise<void>>();
 
   constructor(private readonly settings: DockerDriverSettings) {
     this.docker = new Docker(optionsOf(settings.endpoint));
@@ -129,7 +133,7 @@ export class DockerDriver implements SandboxDriver {
       signal?.throwIfAborted();
       await this.call(async () => container.putArchive(await this.ourFiles(), { path: '/' }));
       await this.call(() => container.start());
-      if (egress) await this.call(() => egress.guard(container.id, image, allowed));
+      if (egress) await this.expectGuarded(container);
       signal?.throwIfAborted();
     } catch (error) {
       await this.remove(container);
@@ -171,6 +175,7 @@ export class DockerDriver implements SandboxDriver {
 
   async openPipe(id: SandboxId): Promise<Duplex> {
     const container = this.containerOf(id);
+    await this.expectGuarded(container);
     const exec = await this.call(() =>
       container.exec({
         Cmd: [SUPERVISOR, 'pipe', `--socket=${SOCKET}`],
@@ -223,6 +228,33 @@ export class DockerDriver implements SandboxDriver {
 
   private containerOf(id: SandboxId): Docker.Container {
     return this.docker.getContainer(containerName(id));
+  }
+
+  /**
+   * Before anything is run in it: whoever created it may have ended in between, and a container that was
+   * started again has a new network.
+   */
+  private async expectGuarded(container: Docker.Container): Promise<void> {
+    const { Id, Image, State, HostConfig } = await this.call(() => container.inspect());
+    const { NetworkMode, ExtraHosts } = HostConfig;
+    if (NetworkMode === 'none') return;
+    const probe = probeOf(State.Status);
+    if (probe.state === 'gone') throw new SandboxGone(probe.evidence);
+    const { egress, guarded } = this;
+    if (!egress) throw new DriverUnavailable('its network cannot be guarded: egress is off here');
+    const key = `${Id} ${State.StartedAt}`;
+    const guard = () => this.call(() => egress.guard(Id, Image, hostsFrom(ExtraHosts)));
+    const guarding = guarded.get(key) ?? guard();
+    guarded.set(key, guarding);
+    try {
+      await guarding;
+    } catch (fault) {
+      guarded.delete(key);
+      throw fault;
+    }
+    for (const [oldest] of guarded)
+      if (guarded.size > MAX_GUARDED) guarded.delete(oldest);
+      else break;
   }
 
   private async running(id: SandboxId): Promise<'running' | 'suspended'> {

@@ -16,6 +16,13 @@ export const networkOptions = (network: string, allowed: readonly AllowedHost[])
   Sysctls: { 'net.ipv6.conf.all.disable_ipv6': '1', 'net.ipv6.conf.default.disable_ipv6': '1' },
 });
 
+/** What was let through when the container was made. */
+export const hostsFrom = (extraHosts: readonly string[] | undefined | null): AllowedHost[] =>
+  (extraHosts ?? []).map((text) => {
+    const at = text.lastIndexOf(':');
+    return { name: text.slice(0, at), address: text.slice(at + 1) };
+  });
+
 /**
  * A network for each container, out of which the public internet is reached and nothing else. The refusals
  * are routes in the container's own network, which nothing inside may change; they are set by a helper
