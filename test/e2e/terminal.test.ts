@@ -20,10 +20,12 @@ describeUnless(isRoot && hasTmux, 'needs tmux, and root on Linux')('a terminal',
     await own.until(`${id}:`);
     return own;
   };
+  let marks = 0;
+  /** A mark that was not there before: what is typed next meets a shell that waits for it. */
   const cleared = async (own: Tmux) => {
-    own.keys('C-c');
-    own.keys('C-l');
-    await until(() => prompt().test(own.screen()) && !own.screen().includes('\n'));
+    marks += 1;
+    own.line(`clear; echo "mark" ${marks}`);
+    await own.until(new RegExp(`^mark ${marks}\\n.*# *$`));
   };
 
   beforeAll(async () => {
@@ -90,6 +92,7 @@ describeUnless(isRoot && hasTmux, 'needs tmux, and root on Linux')('a terminal',
     own.line('sleep 1000');
     await own.until('sleep 1000');
     own.keys('C-c');
+    await own.until(/\^C\n.*# *$/);
     own.line('echo "code $?"');
     await own.until('code 130');
     own.keys('C-p', 'C-q');

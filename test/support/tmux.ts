@@ -53,9 +53,14 @@ export class Tmux {
     return this.run('display-message', '-p', '#{cursor_x},#{cursor_y}').trim();
   }
 
-  async until(shown: string | RegExp, timeoutMs = 30_000): Promise<string> {
-    const matches = (screen: string) =>
-      typeof shown === 'string' ? screen.includes(shown) : shown.test(screen);
+  async until(
+    shown: string | RegExp | ((screen: string) => boolean),
+    timeoutMs = 30_000,
+  ): Promise<string> {
+    const matches = (screen: string) => {
+      if (typeof shown === 'function') return shown(screen);
+      return typeof shown === 'string' ? screen.includes(shown) : shown.test(screen);
+    };
     try {
       return await until(() => matches(this.screen()) && this.screen(), { timeoutMs });
     } catch (fault) {

@@ -54,6 +54,7 @@ export type KnownErrorCode =
   | 'index_unavailable'
   | 'runner_unreachable'
   | 'tunnel_broken'
+  | 'stale_epoch'
   | 'conflict'
   | 'overloaded'
   | 'no_space'

@@ -9,7 +9,8 @@ const attemptMs = 60_000;
 
 /** What a request can be repeated after: input of the same writer and offset is taken once. */
 const isPassing = (fault: unknown): fault is VmuxError =>
-  fault instanceof VmuxError && (fault.retryable || fault.code === 'tunnel_broken');
+  fault instanceof VmuxError &&
+  (fault.retryable || VmuxError.is(fault, 'tunnel_broken', 'stale_epoch'));
 
 let lastWriter = 0;
 
