@@ -8,7 +8,7 @@ import {
   givenName,
 } from '@vmux/events';
 import type { FastifyReply } from 'fastify';
-import { type Asking, keyOf } from '../application/commander';
+import { type Answer, type Asking, keyOf } from '../application/commander';
 import type { Caller } from '../application/key-ring';
 import { Ledger } from '../application/ledger';
 import { RunnerBoard } from '../application/runner-board';
@@ -123,7 +123,7 @@ export class TimeController {
     // Bound to what was asked: what there is to run again changes with the history.
     const answer = await this.sessions.ask(asking, sessionId, 'RehydrateSession', data, body);
     const settled = await this.settling.wait(reply, answer, wait);
-    return { id: sessionId, replayed: replay.length, ...answered(reply, answer), ...settled };
+    return { id: sessionId, replayed: rerunsOf(answer), ...answered(reply, answer), ...settled };
   }
 
   @Post('move')
@@ -203,3 +203,9 @@ export class TimeController {
     return { id: sessionId, ...answered(reply, answer), ...settled };
   }
 }
+
+/** What the request came to the first time: the ledger has grown since. */
+const rerunsOf = ({ events }: Answer): number =>
+  events
+    .flatMap(({ recorded: { event } }) => (event.type === 'ReplayRequested' ? [event] : []))
+    .reduce((count, { data }) => count + data.items.length, 0);
