@@ -1,5 +1,5 @@
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
-import { join } from 'node:path';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { basename, join } from 'node:path';
 import { type SandboxId, SupervisorClient } from '@vmux/runner-kit';
 import { projectRoot, releaseAll, releaseLater, until } from '@vmux/testing';
 import { configFrom } from '../src/config';
@@ -88,6 +88,25 @@ describe('A session as plain processes', () => {
     await until(async () => (await driver.probe(id)).state === 'gone');
     await expect(driver.openPipe(id)).rejects.toMatchObject({ next: 'lost' });
   });
+
+  it('that does not end when it is told to is ended all the same', async () => {
+    const { dataDir, warnings } = opened();
+    const slow = join(dataDir, '..', `${basename(dataDir)}-slow`);
+    writeFileSync(slow, `#!/bin/sh\n${supervisorPath} "$@"\nexec sleep 1000\n`, { mode: 0o755 });
+    releaseLater(() => rmSync(slow));
+    const warn = (message: string) => void warnings.push(message);
+    const driver = new ProcessDriver({ dataDir, supervisorPath: slow, warn });
+    await driver.create(spec);
+    const [key] = readdirSync(dataDir);
+    const { owner } = JSON.parse(readFileSync(join(dataDir, String(key), 'state.json'), 'utf8'));
+    const pid = Number(owner.split(':')[0]);
+    releaseLater(() => {
+      if (existsSync(`/proc/${pid}`)) process.kill(pid, 'SIGKILL');
+    });
+    await driver.destroy(id);
+    expect(readdirSync(dataDir)).toEqual([]);
+    await until(() => !existsSync(`/proc/${pid}`));
+  }, 30_000);
 
   it('refuses what it cannot do', async () => {
     const { driver } = opened();

@@ -49,6 +49,7 @@ const MISSING = {
   diskLimit: `${none}: no limit is enforced, neither on memory, processors and processes nor on the disk`,
 } as const;
 const STARTED_WITHIN_MS = 10_000;
+const ENDED_WITHIN_MS = 5_000;
 
 /**
  * Sessions as plain processes beside the runner, as its own user: for trying vmux where nothing else can be
@@ -144,8 +145,9 @@ export class ProcessDriver implements SandboxDriver {
     const state = await this.read(key);
     if (state && (await isAlive(state.owner))) {
       await this.end(state);
-      for (let attempt = 0; (await isAlive(state.owner)) && attempt < 1000; attempt++)
-        await new Promise((resolve) => setTimeout(resolve, 5));
+      // What still runs is not forgotten.
+      if (!(await isOver(state.owner)))
+        throw new DriverUnavailable('the processes of the session do not end');
     }
     await rm(this.directoryOf(id), { recursive: true, force: true });
   }
@@ -197,15 +199,18 @@ export class ProcessDriver implements SandboxDriver {
 
   /** First everything that it started, then itself. */
   private async end({ id, owner }: State): Promise<void> {
+    const signal = AbortSignal.timeout(ENDED_WITHIN_MS);
     try {
-      const client = await SupervisorClient.connect(await this.openPipe(id), id);
-      await client.stop(0);
-      await client.quit();
+      const pipe = await this.openPipe(id, { signal });
+      const client = await SupervisorClient.connect(pipe, { ...id, signal });
+      await client.stop(0, { signal });
+      await client.quit({ signal });
       client.close();
+      if (await isOver(owner)) return;
     } catch {
       // It does not answer, or has gone meanwhile.
-      if (await isAlive(owner)) process.kill(Number(owner.split(':')[0]), 'SIGKILL');
     }
+    if (await isAlive(owner)) process.kill(Number(owner.split(':')[0]), 'SIGKILL');
   }
 
   private async record(key: string): Promise<SandboxRecord | undefined> {
@@ -225,6 +230,14 @@ export class ProcessDriver implements SandboxDriver {
   private directoryOf(id: SandboxId): string {
     return join(this.options.dataDir, keyOf(id));
   }
+}
+
+async function isOver(owner: string): Promise<boolean> {
+  for (const until = Date.now() + ENDED_WITHIN_MS; await isAlive(owner); ) {
+    if (Date.now() > until) return false;
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+  return true;
 }
 
 const missingIs =
