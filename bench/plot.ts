@@ -15,6 +15,7 @@ export const plot = (
   charts: readonly { title: string; xs: string; ys: string; lines: readonly Line[] }[],
 ): string =>
   `<svg xmlns="http://www.w3.org/2000/svg" width="${WIDTH * charts.length}" height="${HEIGHT}" font-family="sans-serif" font-size="11">
+<title>exec, by the length of the history and by the number of sessions</title>
 <rect width="100%" height="100%" fill="white"/>
 ${charts.map((chart, at) => `<g transform="translate(${at * WIDTH} 0)">${drawn(chart)}</g>`).join('\n')}
 </svg>

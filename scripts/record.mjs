@@ -99,6 +99,7 @@ function svgOf(lines) {
   });
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" font-family="ui-monospace, Menlo, Consolas, monospace" font-size="13">`,
+    '<title>One session on three providers, as its terminal showed it</title>',
     `<rect width="100%" height="100%" rx="8" fill="#0d1117"/>`,
     ...rowsOf,
     '</svg>\n',
