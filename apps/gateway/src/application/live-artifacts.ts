@@ -1,5 +1,5 @@
 import { type Digest, isDigest } from '@vmux/artifacts';
-import type { EventStore } from '@vmux/event-store';
+import { type EventStore, StoreUnavailable } from '@vmux/event-store';
 import { sessionStream } from '@vmux/events';
 
 const PREFIX = sessionStream('');
@@ -12,8 +12,10 @@ export async function liveArtifacts(
   const bySession = new Map<string, { checkpoints: Set<Digest>; bundles: Set<Digest> }>();
   const ending = new AbortController();
   const either = AbortSignal.any([signal, ending.signal]);
+  let isWhole = false;
   for await (const item of store.subscribe({ prefixes: [PREFIX] }, either)) {
-    if (item.kind === 'caughtUp') break;
+    isWhole = item.kind === 'caughtUp';
+    if (isWhole) break;
     if (item.kind !== 'event') continue;
     const { stream, type, data } = item.event;
     if (type === 'SessionDeleted') {
@@ -26,6 +28,8 @@ export async function liveArtifacts(
   }
   ending.abort();
   signal.throwIfAborted();
+  // What was not read may refer to anything.
+  if (!isWhole) throw new StoreUnavailable('the histories were not read to their end');
   const all = [...bySession.values()];
   return {
     checkpoints: new Set(all.flatMap(({ checkpoints }) => [...checkpoints])),
