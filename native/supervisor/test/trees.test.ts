@@ -169,6 +169,8 @@ describe.each(builds)('trees (%s)', (_name, target, binary) => {
   const unpack = (stream: Buffer) => collect(c.request(T.UNPACK), stream);
 
   it('tells what was changed since it began, in order, and nothing that is left out', async () => {
+    // Files are dated by a clock of coarse ticks. What the supervisor starts waits for the next; we do too.
+    await new Promise((resolve) => setTimeout(resolve, 20));
     mkdirSync(`${dir}/d`);
     mkdirSync(`${dir}/d.e`);
     writeFileSync(`${dir}/d/f`, 'content', { mode: 0o640 });
