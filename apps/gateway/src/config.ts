@@ -19,6 +19,8 @@ export interface Config {
   readonly dataDir: string | null;
   readonly redisUrl: string | null;
   readonly defaultProvider: string;
+  /** Hosts beside the public internet that sessions may ask for; `*` for any. */
+  readonly allowedHosts: readonly string[];
   readonly commandTimeoutMs: number;
   /** How long a stream may be silent. */
   readonly keepAliveMs: number;
@@ -62,6 +64,7 @@ export function configFrom(env: NodeJS.ProcessEnv): Config {
     dataDir: env.VMUX_DATA_DIR || null,
     redisUrl: redisUrlFrom(env),
     defaultProvider: env.VMUX_DEFAULT_PROVIDER || 'ns',
+    allowedHosts: namesOf(env.VMUX_ALLOW_HOSTS),
     commandTimeoutMs: numberOf(env, 'VMUX_COMMAND_TIMEOUT_MS', 10_000, 600_000),
     keepAliveMs: numberOf(env, 'VMUX_KEEP_ALIVE_MS', 15_000, 600_000),
     limits: {

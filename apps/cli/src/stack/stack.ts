@@ -110,6 +110,8 @@ export async function startStack(settings: StackSettings): Promise<Stack> {
           ...as('gateway'),
           VMUX_PORT: String(gatewayPort),
           VMUX_LIVE_SESSIONS: process.env.VMUX_LIVE_SESSIONS || liveSessions,
+          // The user of this stack is who runs it.
+          VMUX_ALLOW_HOSTS: process.env.VMUX_ALLOW_HOSTS ?? '*',
         },
       }),
     ]);

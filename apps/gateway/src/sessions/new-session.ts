@@ -6,13 +6,30 @@ import type { CreateSessionDto, PolicyDto, ResourcesDto } from './create-session
 const GIB = 1024 * 1024 * 1024;
 const TEN_MINUTES_MS = 10 * 60_000;
 
+/** Of this installation. */
+export interface SessionDefaults {
+  readonly defaultProvider: string;
+  /** Hosts beside the public internet that sessions may ask for, by name; `*` for any. */
+  readonly allowedHosts: readonly string[];
+}
+
 /** From what the request says, with what it leaves out. */
-export function newSessionFrom(dto: CreateSessionDto, defaultProvider: string): NewSession {
+export function newSessionFrom(
+  dto: CreateSessionDto,
+  { defaultProvider, allowedHosts }: SessionDefaults,
+): NewSession {
   if (dto.allowHosts?.length && !dto.egress)
     throw new ApiError(
       'invalid_request',
       'allowHosts adds to egress, which is off',
       'set egress to true',
+    );
+  const refused = (dto.allowHosts ?? []).find((host) => !isAllowed(host, allowedHosts));
+  if (refused !== undefined)
+    throw new ApiError(
+      'invalid_request',
+      `sessions here may not reach ${refused}`,
+      'ask whoever runs this gateway to name it in VMUX_ALLOW_HOSTS',
     );
   return {
     name: dto.name === undefined ? nameOfDirectory(dto.directory ?? '') : givenName(dto.name),
@@ -38,6 +55,9 @@ export function newSessionFrom(dto: CreateSessionDto, defaultProvider: string): 
     },
   };
 }
+
+const isAllowed = (host: string, allowed: readonly string[]): boolean =>
+  allowed.includes('*') || allowed.includes(host.toLowerCase());
 
 const resourcesFrom = ({ cpus, memoryMiB, diskMiB, pids, gpu }: ResourcesDto) => ({
   cpus: cpus ?? 1,

@@ -56,7 +56,7 @@ export class SessionsController {
     @Body() body: CreateSessionDto,
     @Res({ passthrough: true }) reply: FastifyReply,
   ) {
-    const wanted = newSessionFrom(body, this.config.defaultProvider);
+    const wanted = newSessionFrom(body, this.config);
     expectFits(wanted.provider, wanted.spec.resources);
     const { bundle } = wanted.spec;
     // To know a digest is no right to what it names.
