@@ -49,7 +49,10 @@ export class LogBuilder {
   }
 
   created(on = 'ns'): Promise<void> {
-    const { spec, name, provider } = newSessionFrom({ name: 'built' }, on);
+    const { spec, name, provider } = newSessionFrom(
+      { name: 'built' },
+      { defaultProvider: on, allowedHosts: [] },
+    );
     const { sessionId, owner } = this;
     const whole = { ...spec, env: null };
     return this.session(
