@@ -46,7 +46,7 @@ describe.each(builds)('the supervisor’s own life (%s)', (_name, target, binary
     await run(c, 'dropped', sh('exit 6'));
     await c.request(T.RELEASE, new Body().bytes('dropped')).expect(T.OK);
     await c.request(T.CANCEL, new Body().bytes('never').u32(0)).expect(T.EXEC);
-    await startExec(c, 'halfway', sh('echo before; sleep 1000'));
+    await startExec(c, 'halfway', sh('echo before; exec sleep 1000'));
     await eventually(async () => (await stateOf(c, 'halfway')).stdoutSize > 0 || undefined);
     const running = (await stateOf(c, 'halfway')).pid;
     await sandbox.kill('SIGKILL');
@@ -182,7 +182,7 @@ describe.each(builds)('the supervisor’s own life (%s)', (_name, target, binary
 
   it('only serves what is on disk when it is read-only', async () => {
     await run(c, 'kept', sh('echo kept'));
-    await startExec(c, 'cut', sh('echo cut; sleep 1000'));
+    await startExec(c, 'cut', sh('echo cut; exec sleep 1000'));
     await eventually(async () => (await stateOf(c, 'cut')).stdoutSize > 0 || undefined);
     await sandbox.kill('SIGKILL');
     const after = await sandbox.start('--read-only');
