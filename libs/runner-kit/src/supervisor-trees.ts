@@ -34,6 +34,7 @@ export interface Scan {
 
 /** Much of a checkpoint is read at once: a larger window than a terminal's. */
 const TREE_WINDOW = 4 * 1024 * 1024;
+const STILL_HERE_MS = 1_000;
 
 /** All of a sandbox's files at once: what checkpoints are made of, docs/checkpoints.md. */
 export class SupervisorTrees {
@@ -52,8 +53,12 @@ export class SupervisorTrees {
       let broken: Error | undefined;
       let done = false;
       const settle = () => signal?.removeEventListener('abort', abort);
+      let saying: NodeJS.Timeout | undefined;
       const frozen: Frozen = {
-        release: () => this.connection.abandon(id),
+        release: () => {
+          clearInterval(saying);
+          this.connection.abandon(id);
+        },
         check: () => {
           if (broken) throw broken;
         },
@@ -65,11 +70,13 @@ export class SupervisorTrees {
             readOk(frame);
             done = true;
             settle();
+            saying = setInterval(() => this.#sayWeAreHere(), STILL_HERE_MS);
             resolve(frozen);
             return false;
           },
           onFault: (fault) => {
             broken = fault;
+            clearInterval(saying);
             settle();
             reject(fault);
           },
@@ -82,6 +89,13 @@ export class SupervisorTrees {
       };
       signal?.addEventListener('abort', abort, { once: true });
     });
+  }
+
+  /** A pipe may outlive us; the supervisor ends what it hears nothing of. */
+  #sayWeAreHere(): void {
+    const frameOf = (id: number) => new BodyWriter().bytes('').frame(FRAME.ping, id);
+    // A broken pipe is told to whoever holds it.
+    ask(this.connection, 'PING', frameOf, { [FRAME.pong]: () => undefined }).catch(() => undefined);
   }
 
   /** Stops every process until `thaw`, whatever becomes of this pipe. */

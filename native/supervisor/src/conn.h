@@ -18,6 +18,7 @@ struct conn {
   struct link pending;   // in the list of connections with something to send
   uint32_t req_count;
   pid_t peer;
+  uint64_t heard_ms;     // the last frame
   struct timer hello_timer;
 };
 

@@ -98,6 +98,7 @@ static bool request(struct conn *c, uint8_t type, uint32_t id, struct reader *r)
 }
 
 bool dispatch(struct conn *c, uint8_t type, uint32_t id, struct reader *r) {
+  c->heard_ms = now_ms();
   if (!c->greeted) return type == HELLO && id == 0 && hello(c, r);
   switch (type) {
     case PING: return ping(c, id, r);

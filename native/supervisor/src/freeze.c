@@ -12,7 +12,7 @@
 #include "procs.h"
 #include "worker.h"
 
-enum { MAX_PROCS = 65536, LOOK_MS = 1, GIVE_UP_MS = 5000, STUCK_AFTER_MS = 500 };
+enum { MAX_PROCS = 65536, LOOK_MS = 1, GIVE_UP_MS = 5000, STUCK_AFTER_MS = 500, SILENCE_MS = 8000 };
 
 struct stopped {
   pid_t pid;
@@ -27,7 +27,7 @@ static bool held;
 static uint32_t holders;
 static uint64_t begun_ms;
 static int failure;
-static struct timer look_timer;
+static struct timer look_timer, silence_timer;
 static struct link waiting = {&waiting, &waiting};
 
 bool frozen(void) { return state != RUNNING; }
@@ -134,6 +134,19 @@ static void look(struct timer *t) {
   timer_set(t, LOOK_MS, look);
 }
 
+// A pipe may outlive the runner behind it (an exec of a provider that nobody ends): who holds everything
+// still and says nothing for long is gone.
+static void listen_to_holders(struct timer *t) {
+  if (state == RUNNING || !holders) return;
+  list_each(l, &waiting) {
+    struct req *q = container_of(l, struct req, watching);
+    if (!q->follow || now_ms() - q->conn->heard_ms < SILENCE_MS) continue;
+    conn_fail(q->conn, E_ENDED, "silent while everything stood still");
+    break;
+  }
+  timer_set(t, SILENCE_MS / 8, listen_to_holders);
+}
+
 static void release(struct req *q) {
   list_remove(&q->watching);
   if (!q->follow) return;
@@ -179,7 +192,10 @@ bool request_freeze(struct conn *c, uint8_t type, uint32_t id, struct reader *r)
   q->follow = !hold;
   list_append(&waiting, &q->watching);
   if (hold) held = true;
-  else holders++;
+  else {
+    holders++;
+    timer_set(&silence_timer, SILENCE_MS / 8, listen_to_holders);
+  }
   if (state == RUNNING) {
     state = STOPPING;
     failure = 0;
