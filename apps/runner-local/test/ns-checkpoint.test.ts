@@ -1,9 +1,10 @@
 import { spawnSync } from 'node:child_process';
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type SandboxId, type SandboxSpec, SupervisorClient } from '@vmux/runner-kit';
 import { describeUnless, releaseAll, until } from '@vmux/testing';
 import { NsDriver } from '../src/drivers/ns-driver';
+import { keyOf } from '../src/drivers/ns-store';
 import { isRoot, nsOptions } from './ns-target';
 
 const noBtrfs = spawnSync('mkfs.btrfs', ['--version']).status === 0 ? '' : 'no mkfs.btrfs';
@@ -53,6 +54,21 @@ describeUnless(isRoot && !noBtrfs, noBtrfs || 'needs root')('checkpoints of the 
   const TREE =
     'cd /workspace && find . -type f | sort | xargs sha256sum; find . -printf "%p %m %U %G %y %l\\n" | sort; ls /usr/games | wc -l; cat /etc/motd';
   const FILL = `mkdir -p /workspace && cd /workspace && mkdir -p a/b && head -c 30000000 /dev/urandom > a/big && ln a/big a/b/same && ln -s ../a b-link && chmod 640 a/big && chown 7:8 a && echo changed > /etc/motd`;
+
+  it('let go on what stands still for a taker that was killed, and not what was suspended', async () => {
+    const [half, rests] = [await created(), await created()];
+    await driver.suspend(half.id);
+    await driver.suspend(rests.id);
+    // As a runner leaves it that is killed between freezing and thawing: a process that is no more.
+    const directory = join(options.dataDir, 's', keyOf(half.id));
+    writeFileSync(join(directory, 'still'), '1:1:of-another-boot');
+    const next = new NsDriver(options);
+    await next.list();
+    expect(await driver.probe(half.id)).toEqual({ state: 'running' });
+    expect(await half.run('echo goes on')).toBe('goes on\n');
+    expect(await driver.probe(rests.id)).toEqual({ state: 'suspended' });
+    await driver.resume(rests.id);
+  }, 90_000);
 
   it('restore the same tree, twice, and leave the first as it goes on', async () => {
     const first = await created();

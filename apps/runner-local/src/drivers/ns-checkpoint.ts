@@ -1,15 +1,17 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
+import { readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DriverRefused, type NativeCheckpoint, type SandboxId } from '@vmux/runner-kit';
 import type { NsBase } from './ns-base';
 import type { NsFreezer } from './ns-cgroup';
 import type { NsDiskFacts, NsDisks } from './ns-checkpoint-store';
 import { runProgram } from './ns-launcher';
-import { cgroupNameOf, keyOf, type NsState } from './ns-store';
+import { cgroupNameOf, isAlive, keyOf, type NsState, ownProcess } from './ns-store';
 
 /** In a sandbox's directory: since when its files are the workload's, in nanoseconds since 1970. */
 export const SINCE = 'since';
+/** There while it stands still for a checkpoint alone: who will let it go on. */
+const STILL = 'still';
 
 export interface Standing {
   readonly state: NsState;
@@ -37,15 +39,31 @@ export class NsCheckpoints {
     const sync = () => runProgram('sync', ['-f', `/proc/${pid}/root`], signal);
     const facts = await factsOf(state, directory);
     const stood = await freezer.isFrozen(cgroup);
+    if (stood) {
+      await sync();
+      return this.disks.keep(key, ref, facts);
+    }
     // Most of what is to be written is written while it goes on: it stands still for the rest alone.
-    if (!stood) await sync();
-    await freezer.set(cgroup, true, signal);
+    await sync();
+    const still = join(directory, STILL);
+    await writeFile(still, await ownProcess());
     try {
+      await freezer.set(cgroup, true, signal);
       await sync();
       return await this.disks.keep(key, ref, facts);
     } finally {
-      if (!stood) await freezer.set(cgroup, false);
+      await freezer.set(cgroup, false);
+      await rm(still, { force: true });
     }
+  }
+
+  /** Lets go on what stands still for a checkpoint whose taker was killed. */
+  static async letGoOn(key: string, directory: string, freezer: NsFreezer): Promise<void> {
+    const still = join(directory, STILL);
+    const taker = await readFile(still, 'utf8').catch(() => undefined);
+    if (taker === undefined || (await isAlive(taker))) return;
+    await freezer.set(cgroupNameOf(key), false);
+    await rm(still, { force: true });
   }
 
   /** The checkpoint, if it is here and fits the base; says why when it does not. */

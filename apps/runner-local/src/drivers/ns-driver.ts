@@ -303,19 +303,26 @@ export class NsDriver implements SandboxDriver {
     await store.sweep();
     await disks.sweep(new Set(await store.keys()));
     const used = new Set<string>();
+    const standing: string[] = [];
     for (const key of await store.keys()) {
       const state = await store.read(key);
       // Nobody asked for a trial, so nobody would ever destroy one that a killed driver left.
       if (state && isTrial(state.id) && !(await isAlive(await store.ownerOf(state.slot))))
         await this.#remove(key, store, disks);
-      else used.add(state?.generation ?? '');
+      else {
+        used.add(state?.generation ?? '');
+        standing.push(key);
+      }
     }
     const bases = join(dataDir, 'base');
     await removeUnusedBases(bases, async (generation) => {
       if (used.has(generation)) return true;
       return isAlive(await readFile(join(bases, generation, 'owner'), 'utf8').catch(() => ''));
     });
-    return { store, freezer: await NsFreezer.find(cgroupParent), disks };
+    const freezer = await NsFreezer.find(cgroupParent);
+    if (freezer)
+      for (const key of standing) await NsCheckpoints.letGoOn(key, store.directoryOf(key), freezer);
+    return { store, freezer, disks };
   }
 
   /** Copied again when the program was built anew. */
