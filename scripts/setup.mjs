@@ -55,7 +55,13 @@ export async function ensurePackages({ production = false } = {}) {
   const wanted = production ? `${lock} production` : lock;
   if (installed === lock || installed === wanted) return;
   say(`installing npm packages by the lock file${production ? ', those that running needs' : ''}`);
-  const quiet = ['--no-audit', '--no-fund', '--loglevel=error', '--prefer-offline'];
+  const quiet = [
+    '--no-audit',
+    '--no-fund',
+    '--loglevel=error',
+    '--no-update-notifier',
+    '--prefer-offline',
+  ];
   await shown('npm packages', 'npm', ['ci', ...quiet, ...(production ? ['--omit=dev'] : [])]);
   writeFileSync(stamp, wanted);
 }
