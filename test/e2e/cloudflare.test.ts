@@ -4,7 +4,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describeUnless, projectRoot, releaseAll, until } from '@vmux/testing';
-import { type TimeSession, TimeStack } from '../support/time-stack';
+import { type ClientSession, EmbeddedStack } from '../support/embedded-stack';
 
 const CLI = join(projectRoot(), 'dist/apps/cli/src/main.js');
 const isRoot = process.getuid?.() === 0;
@@ -16,7 +16,7 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')(
   'Cloudflare without a Worker',
   () => {
     it('is listed as unavailable with what to set, and affects nothing else', async () => {
-      const stack = await TimeStack.start(null, { VMUX_WITH: 'cloudflare' });
+      const stack = await EmbeddedStack.start(null, { VMUX_WITH: 'cloudflare' });
       try {
         const { json } = await until(async () => {
           const reply = await stack.api.get('/v1/runners');
@@ -45,9 +45,9 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')(
 describeUnless(isRoot, 'namespace sandboxes need root on Linux')(
   'a session on Cloudflare, emulated',
   () => {
-    let stack: TimeStack;
+    let stack: EmbeddedStack;
     beforeAll(async () => {
-      stack = await TimeStack.start(null, { VMUX_WITH: 'cloudflare-local' });
+      stack = await EmbeddedStack.start(null, { VMUX_WITH: 'cloudflare-local' });
     }, 120_000);
     afterAll(async () => {
       await stack?.stop();
@@ -61,7 +61,7 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')(
         resources: { cpus: 1, memoryMiB: 256, diskMiB: 512 },
       });
     /** Does to the session's container what happens to one at Cloudflare. */
-    const control = async (verb: string, session: TimeSession, number?: number) => {
+    const control = async (verb: string, session: ClientSession, number?: number) => {
       const file = join(stack.dataDir, 'cloudflare/control.json');
       const { url, token }: { url: string; token: string } = JSON.parse(readFileSync(file, 'utf8'));
       const started = (await session.events()).filter(({ type }) => type === 'SandboxStarted');

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describeUnless, releaseAll, until } from '@vmux/testing';
-import { type TimeSession, TimeStack } from '../support/time-stack';
+import { type ClientSession, EmbeddedStack } from '../support/embedded-stack';
 
 const PATIENCE = { timeoutMs: 120_000, everyMs: 50 };
 /** Every entry of the workspace with its mode, owner, time, links and target, and every file's content. */
@@ -12,16 +12,16 @@ const MANIFEST = `cd /workspace && { find . -type d -printf "%p %m %U:%G %T@\\n"
 describeUnless(process.getuid?.() === 0, 'namespace sandboxes need root on Linux')(
   'one session on three providers (Cloudflare and Modal emulated)',
   () => {
-    let stack: TimeStack;
+    let stack: EmbeddedStack;
     beforeAll(async () => {
-      stack = await TimeStack.start(null, { VMUX_WITH: 'cloudflare-local,modal-local' });
+      stack = await EmbeddedStack.start(null, { VMUX_WITH: 'cloudflare-local,modal-local' });
     }, 120_000);
     afterAll(async () => {
       await stack?.stop();
       await releaseAll();
     }, 120_000);
 
-    const isOn = (session: TimeSession, provider: string) =>
+    const isOn = (session: ClientSession, provider: string) =>
       until(async () => {
         const { operation, provider: now, status, message } = await session.info();
         if (operation === null && status === 'running' && now === provider) return true;
@@ -29,7 +29,7 @@ describeUnless(process.getuid?.() === 0, 'namespace sandboxes need root on Linux
       }, PATIENCE);
 
     /** Takes the session's worker away, as Modal does: what is left of it is an exit code of 0. */
-    const loseWorkerOf = async ({ id }: TimeSession) => {
+    const loseWorkerOf = async ({ id }: ClientSession) => {
       const file = join(stack.dataDir, 'modal/control.json');
       const { url, token }: { url: string; token: string } = JSON.parse(readFileSync(file, 'utf8'));
       const headers = { authorization: `Bearer ${token}` };

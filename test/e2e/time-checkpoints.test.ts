@@ -9,17 +9,17 @@ import {
   until,
 } from '@vmux/testing';
 import { cli } from '../../apps/cli/test/cli';
+import { type ClientSession, EmbeddedStack } from '../support/embedded-stack';
 import { firstProcessOf } from '../support/sandboxes';
-import { type TimeSession, TimeStack } from '../support/time-stack';
 
 const isRoot = process.getuid?.() === 0;
 const noDocker = noDockerEngineBecause();
 const PATIENCE = { timeoutMs: 60_000, everyMs: 50 };
 
 describeUnless(isRoot, 'namespace sandboxes need root on Linux')('the time of a session', () => {
-  let stack: TimeStack;
+  let stack: EmbeddedStack;
   beforeAll(async () => {
-    stack = await TimeStack.start(noDocker ? null : await startDockerEngine());
+    stack = await EmbeddedStack.start(noDocker ? null : await startDockerEngine());
   }, 180_000);
   afterAll(async () => {
     await stack?.stop();
@@ -27,14 +27,14 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('the time of a 
   }, 120_000);
 
   const sandboxes = () => join(stack.dataDir, 'runner/ns/s');
-  const archived = (session: TimeSession, checkpointId: string) =>
+  const archived = (session: ClientSession, checkpointId: string) =>
     until(async () => {
       const { checkpoints } = await session.info();
       return checkpoints.find(
         (each: { id: string; portable: boolean }) => each.id === checkpointId && each.portable,
       );
     }, PATIENCE);
-  const lose = async (session: TimeSession) => {
+  const lose = async (session: ClientSession) => {
     process.kill(firstProcessOf(sandboxes(), session.id), 'SIGKILL');
     await until(async () => (await session.info()).status === 'lost', PATIENCE);
   };

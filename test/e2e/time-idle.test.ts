@@ -1,13 +1,13 @@
 import { describeUnless, releaseAll, until } from '@vmux/testing';
-import { TimeStack } from '../support/time-stack';
+import { EmbeddedStack } from '../support/embedded-stack';
 
 const isRoot = process.getuid?.() === 0;
 const PATIENCE = { timeoutMs: 90_000, everyMs: 100 };
 
 describeUnless(isRoot, 'namespace sandboxes need root on Linux')('a session nobody uses', () => {
-  let stack: TimeStack;
+  let stack: EmbeddedStack;
   beforeAll(async () => {
-    stack = await TimeStack.start();
+    stack = await EmbeddedStack.start();
   }, 120_000);
   afterAll(async () => {
     await stack?.stop();

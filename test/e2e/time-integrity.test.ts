@@ -8,8 +8,8 @@ import {
   startDockerEngine,
   until,
 } from '@vmux/testing';
+import { type ClientSession, EmbeddedStack } from '../support/embedded-stack';
 import { firstProcessOf } from '../support/sandboxes';
-import { type TimeSession, TimeStack } from '../support/time-stack';
 
 const isRoot = process.getuid?.() === 0;
 const noDocker = noDockerEngineBecause();
@@ -52,9 +52,9 @@ function changes(random: SeededRandom, count: number): string {
 const LOGGER = 'i=0; while :; do i=$((i+1)); echo line $i; sleep 0.02; done';
 
 describeUnless(isRoot, 'namespace sandboxes need root on Linux')('the files of a session', () => {
-  let stack: TimeStack;
+  let stack: EmbeddedStack;
   beforeAll(async () => {
-    stack = await TimeStack.start(noDocker ? null : await startDockerEngine());
+    stack = await EmbeddedStack.start(noDocker ? null : await startDockerEngine());
   }, 180_000);
   afterAll(async () => {
     await stack?.stop();
@@ -66,7 +66,7 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('the files of a
     const session = await stack.create({ name: 'integrity' });
     await session.run('mkdir -p /workspace/data');
     await session.start(LOGGER, { service: { name: 'logger' } });
-    const hash = (of: TimeSession = session) => of.run(HASH);
+    const hash = (of: ClientSession = session) => of.run(HASH);
     const change = async () => {
       await session.run(changes(random, 25));
       return hash();
@@ -97,7 +97,7 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('the files of a
     readonly checkpointId: string;
   }
 
-  async function deed(round: number, session: TimeSession, before: Before): Promise<void> {
+  async function deed(round: number, session: ClientSession, before: Before): Promise<void> {
     const { where, kept, now, checkpointId } = before;
     const { provider } = await session.info();
     const deeds = noDocker ? (['rollback', 'fork', 'lose'] as const) : MOVING;
@@ -132,7 +132,7 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('the files of a
   }
 
   /** Every logger counts from 1 without a gap, whatever befell it. */
-  async function expectWholeLogs(session: TimeSession): Promise<void> {
+  async function expectWholeLogs(session: ClientSession): Promise<void> {
     const { json } = await stack.api.get(`${session.path}/execs?limit=500`);
     const loggers = json.execs.filter(({ purpose }: { purpose: string }) => purpose === 'service');
     expect(loggers.length).toBeGreaterThan(1);

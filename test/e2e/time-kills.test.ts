@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
 import { describeUnless, releaseAll, seededRandom, until } from '@vmux/testing';
+import { type ClientSession, EmbeddedStack } from '../support/embedded-stack';
 import { firstProcessOf } from '../support/sandboxes';
-import { type TimeSession, TimeStack } from '../support/time-stack';
 
 const isRoot = process.getuid?.() === 0;
 const PATIENCE = { timeoutMs: 90_000, everyMs: 50 };
@@ -16,9 +16,9 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')(
   'a verb that is interrupted',
   () => {
     const random = seededRandom(SEED);
-    let stack: TimeStack;
+    let stack: EmbeddedStack;
     beforeAll(async () => {
-      stack = await TimeStack.start();
+      stack = await EmbeddedStack.start();
     }, 120_000);
     afterAll(async () => {
       await stack?.stop();
@@ -33,7 +33,7 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')(
     };
 
     /** Asks as a client should: again, under the same key, until there is an answer. */
-    const patiently = (session: TimeSession, verb: string, body: object = {}) => {
+    const patiently = (session: ClientSession, verb: string, body: object = {}) => {
       const key = randomUUID();
       return until(async () => {
         const headers = { 'idempotency-key': key };
@@ -42,14 +42,14 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')(
         return answer;
       }, PATIENCE);
     };
-    const interrupted = async (session: TimeSession, victim: string, verb: string, body = {}) => {
+    const interrupted = async (session: ClientSession, victim: string, verb: string, body = {}) => {
       const asked = patiently(session, verb, body);
       await new Promise((done) => setTimeout(done, random.integer(60)));
       process.kill(stack.pidOf(victim), 'SIGKILL');
       return asked;
     };
     /** Nothing under way, read patiently. */
-    const settled = (session: TimeSession) =>
+    const settled = (session: ClientSession) =>
       until(async () => {
         const info = await session.info();
         const isBusy = info.checkpoints?.some(
@@ -59,9 +59,9 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')(
           return info;
         throw new Error(`${info.status} ${info.operation} ${info.message}`);
       }, PATIENCE);
-    const runs = async (session: TimeSession, command: string) =>
+    const runs = async (session: ClientSession, command: string) =>
       (await until(async () => ({ text: await session.run(command) }), PATIENCE)).text;
-    const lastOf = async (session: TimeSession, ...types: string[]) =>
+    const lastOf = async (session: ClientSession, ...types: string[]) =>
       until(
         async () => (await session.types()).filter((type) => types.includes(type)).at(-1),
         PATIENCE,

@@ -6,7 +6,7 @@ import {
   until,
 } from '@vmux/testing';
 import { cli } from '../../apps/cli/test/cli';
-import { type TimeSession, TimeStack } from '../support/time-stack';
+import { type ClientSession, EmbeddedStack } from '../support/embedded-stack';
 
 const isRoot = process.getuid?.() === 0;
 const noDocker = noDockerEngineBecause();
@@ -24,16 +24,16 @@ function expectCounted(output: string): void {
 }
 
 describeUnless(isRoot, 'namespace sandboxes need root on Linux')('a session that rests', () => {
-  let stack: TimeStack;
+  let stack: EmbeddedStack;
   beforeAll(async () => {
-    stack = await TimeStack.start(noDocker ? null : await startDockerEngine());
+    stack = await EmbeddedStack.start(noDocker ? null : await startDockerEngine());
   }, 180_000);
   afterAll(async () => {
     await stack?.stop();
     await releaseAll();
   }, 120_000);
 
-  const suspend = async (session: TimeSession) => {
+  const suspend = async (session: ClientSession) => {
     expect(await session.ask('suspend')).toMatchObject({ status: 202 });
     await session.becomes('suspended');
   };

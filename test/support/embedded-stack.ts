@@ -13,8 +13,8 @@ import { ApiClient } from './api-client';
 
 const PATIENCE = { timeoutMs: 60_000, everyMs: 20 };
 
-/** The stack of one machine as its users start it, for tests of what a session can be asked over time. */
-export class TimeStack {
+/** The stack of one machine as its users start it. */
+export class EmbeddedStack {
   private constructor(
     readonly dataDir: string,
     readonly api: ApiClient,
@@ -25,7 +25,7 @@ export class TimeStack {
   static async start(
     engine: DockerEngine | null = null,
     more: NodeJS.ProcessEnv = {},
-  ): Promise<TimeStack> {
+  ): Promise<EmbeddedStack> {
     const dataDir = temporaryDirectory('time');
     const docker = engine
       ? { DOCKER_HOST: `unix://${engine.socketPath}`, VMUX_DOCKER_IMAGE: engine.image }
@@ -39,7 +39,7 @@ export class TimeStack {
     });
     const key = readFileSync(join(dataDir, 'api-key'), 'utf8').trim();
     const env = { VMUX_URL: stack.ready, VMUX_API_KEY: key, VMUX_DATA_DIR: dataDir };
-    return new TimeStack(dataDir, new ApiClient(stack.ready, key), env, stack);
+    return new EmbeddedStack(dataDir, new ApiClient(stack.ready, key), env, stack);
   }
 
   get output(): string {
@@ -66,7 +66,7 @@ export class TimeStack {
     await this.stack.stop();
   }
 
-  async create(body: object = {}): Promise<TimeSession> {
+  async create(body: object = {}): Promise<ClientSession> {
     const headers = { 'idempotency-key': randomUUID() };
     const { status, json } = await until(async () => {
       const reply = await this.api.post('/v1/sessions', { name: 'time', ...body }, headers);
@@ -74,19 +74,19 @@ export class TimeStack {
       return reply;
     }, PATIENCE);
     if (status !== 201) throw new Error(`not created: ${JSON.stringify(json)}`);
-    const session = new TimeSession(this.api, json.id);
+    const session = new ClientSession(this.api, json.id);
     // One that rests early is there too.
     await until(async () => (await session.info()).status !== 'starting', PATIENCE);
     return session;
   }
 
-  session(id: string): TimeSession {
-    return new TimeSession(this.api, id);
+  session(id: string): ClientSession {
+    return new ClientSession(this.api, id);
   }
 }
 
 /** A session as a client sees it. */
-export class TimeSession {
+export class ClientSession {
   readonly path: string;
 
   constructor(
