@@ -1,4 +1,4 @@
-import { deriveExecId, type ReplayItem } from '@vmux/events';
+import { deriveExecId, MAX_REPLAY, type ReplayItem } from '@vmux/events';
 import { checkpoint, checkpointNo, EXEC, exec, hex, ON_NS, report } from './domain-makers';
 import {
   failed,
@@ -162,6 +162,20 @@ describe('Replaying', () => {
       follows: exec(1),
       expected: { kind: 'exited', code: 0 },
       outcome: { kind: 'exited', code: 1 },
+    });
+  });
+
+  it('of more than can be run again is refused: nothing is left out in silence', () => {
+    const items = Array.from({ length: MAX_REPLAY + 1 }, (_, at) => item(at + 1));
+    given(...running(), lost)
+      .when(rehydrate(false, items))
+      .thenRefused('checkpoint_unusable', { maxCommands: MAX_REPLAY });
+    const after = given(...running(), lost)
+      .when(rehydrate(false, items.slice(1)))
+      .thenTypes('RehydrateRequested', 'ReplayRequested');
+    expect(after.history.at(-1)?.event.data).toEqual({
+      at: expect.any(Number),
+      items: items.slice(1),
     });
   });
 

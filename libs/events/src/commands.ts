@@ -79,8 +79,11 @@ const clientData = {
     provider: nullable(provider),
     allowBaseChange: flag,
     force: flag,
-    /** Execs to run again, in order, as far as each ends as it did before; usually none. */
-    replay: list(replayItem, MAX_REPLAY),
+    /**
+     * Execs to run again, in order, as far as each ends as it did before; usually none. One more than can be
+     * run again says that there are too many.
+     */
+    replay: list(replayItem, MAX_REPLAY + 1),
   }),
   GrantShare: struct({
     shareId,

@@ -103,7 +103,8 @@ export type Outcome = Shaped<typeof outcome>;
 /** An exec of the past that is to be run again, and how it ended then. */
 export const replayItem = struct({ execId, spec: execSpec, outcome });
 export type ReplayItem = Shaped<typeof replayItem>;
-export const MAX_REPLAY = 100;
+/** Of one replay; more is refused, never left out. */
+export const MAX_REPLAY = 1000;
 
 export const unknownReason = oneOf(
   'sandbox_lost',

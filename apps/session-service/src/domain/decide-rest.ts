@@ -1,6 +1,7 @@
 import {
   type CommandNamed,
   fact,
+  MAX_REPLAY,
   Refusal,
   type ReportNamed,
   type SessionEvent,
@@ -97,6 +98,12 @@ export function rehydrate(
   const { checkpointId, provider, allowBaseChange, force, replay } = data;
   const from = checkpointId ?? lastCheckpoint(living)?.checkpointId ?? null;
   if (from !== null && !checkpointOf(living, from)) throw noCheckpoint(from);
+  if (replay.length > MAX_REPLAY)
+    throw new Refusal(
+      'checkpoint_unusable',
+      `more than ${MAX_REPLAY} commands ran since the checkpoint, which cannot be run again as one: name a later checkpoint, or rehydrate without a replay`,
+      { sessionId, maxCommands: MAX_REPLAY },
+    );
   const request = [
     fact('RehydrateRequested', {
       at,
