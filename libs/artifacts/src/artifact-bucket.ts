@@ -42,8 +42,9 @@ export class ArtifactBucket implements ArtifactStore {
     const draft = join(directory, randomUUID());
     try {
       const bytes = await receive(draft, digest, source, options);
-      const deduplicated = await this.keep(digest);
-      if (!deduplicated) await this.bucket.put(contentName(digest), createReadStream(draft), bytes);
+      const deduplicated = await this.ownedBy(options.owner, digest);
+      if (!(await this.keep(digest)))
+        await this.bucket.put(contentName(digest), createReadStream(draft), bytes);
       await this.bucket.put(grantName(options.owner, digest), Buffer.alloc(0), 0);
       return { digest, bytes, deduplicated };
     } finally {

@@ -45,8 +45,8 @@ export class ArtifactDirectory implements ArtifactStore {
     try {
       const bytes = await receive(draft, digest, source, options);
       const target = this.contentPath(digest);
-      const deduplicated = await keepYoung(target, this.graceMs);
-      if (!deduplicated) await publish(draft, target);
+      const deduplicated = await this.ownedBy(options.owner, digest);
+      if (!(await keepYoung(target, this.graceMs))) await publish(draft, target);
       await this.grant(options.owner, digest);
       return { digest, bytes, deduplicated };
     } finally {

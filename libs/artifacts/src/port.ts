@@ -41,7 +41,7 @@ export interface PutOptions {
 export interface StoredArtifact {
   readonly digest: Digest;
   readonly bytes: number;
-  /** The content was there before. */
+  /** This owner had it before; nobody is told what others have. */
   readonly deduplicated: boolean;
 }
 

@@ -45,6 +45,12 @@ describe('the artifact directory', () => {
     expect((await store.open(empty)).bytes).toBe(0);
   });
 
+  it('tells nobody what others have', async () => {
+    await put('ada');
+    expect(await put('bob')).toMatchObject({ deduplicated: false });
+    expect(await put('bob')).toMatchObject({ deduplicated: true });
+  });
+
   it('refuses content with another digest and keeps nothing of it', async () => {
     await expect(
       store.put(digestOf(Buffer.from('other')), inChunks(content), {

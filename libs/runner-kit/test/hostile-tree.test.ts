@@ -5,6 +5,7 @@ import { ArtifactDirectory, ManifestRefused } from '@vmux/artifacts';
 import { ProtocolViolation, type SupervisorClient } from '../src/index';
 import { BodyWriter, FRAME } from '../src/wire';
 import { FileIndex } from '../src/work/checkpoint-index';
+import { ScanRoom } from '../src/work/scan-room';
 import { takeCheckpoint } from '../src/work/take-checkpoint';
 import { FakeSupervisor } from './fake-supervisor';
 
@@ -88,14 +89,19 @@ describe('a sandbox that lies about its files', () => {
   });
   afterEach(() => rm(root, { recursive: true }));
 
-  async function take(scan: Buffer, files: Buffer = Buffer.alloc(0)) {
+  async function take(
+    scan: Buffer,
+    files: Buffer = Buffer.alloc(0),
+    { index = new FileIndex(), room }: { index?: FileIndex; room?: ScanRoom } = {},
+  ) {
     const { chunks } = await ArtifactDirectory.at(root);
     const client = await lyingSandbox(scan, files);
     try {
       return await takeCheckpoint({
         client,
         store: chunks,
-        index: new FileIndex(),
+        index,
+        room,
         base: { image: null, digest: null, distribution: null, architecture: 'x86_64' },
         removed: async () => [],
         maxBytes: 200_000,
@@ -115,6 +121,39 @@ describe('a sandbox that lies about its files', () => {
     ]);
     const files = raw(status('F', 5), block(0, content), status('E', 5));
     expect(await take(scan, files)).toMatchObject({ bytes: 5 });
+  });
+
+  it('is told what is new to it, and nothing of what others have', async () => {
+    const content = Buffer.alloc(100_000, 'secret');
+    const scan = scanOf([{ path: 'file', size: content.length }]);
+    const size = content.length;
+    const files = raw(
+      status('F', size),
+      block(0, content.subarray(0, 65_536)),
+      block(65_536, content.subarray(65_536)),
+      status('E', size),
+    );
+    const index = new FileIndex();
+    const first = await take(scan, files, { index });
+    expect(first.newBytes).toBeGreaterThan(size);
+    // The store has every piece of it now.
+    const another = await take(scan, files);
+    expect(another.newBytes).toBe(first.newBytes);
+    const again = await take(scan, files, { index });
+    expect(again.newBytes).toBe(0);
+  });
+
+  it('waits for its turn with a tree that is large, and is refused one that is too large', async () => {
+    const content = Buffer.from('hello');
+    const scan = scanOf([
+      { type: 'd', path: 'srv' },
+      { path: 'srv/file', size: 5 },
+    ]);
+    const files = raw(status('F', 5), block(0, content), status('E', 5));
+    const large = new ScanRoom({ smallBytes: 300 });
+    expect(await take(scan, files, { room: large })).toMatchObject({ bytes: 5 });
+    const full = new ScanRoom({ smallBytes: 300, largeBytes: 350 });
+    await expect(take(scan, files, { room: full })).rejects.toBeInstanceOf(ManifestRefused);
   });
 
   it.each<[string, readonly Said[], typeof ProtocolViolation | typeof ManifestRefused]>([

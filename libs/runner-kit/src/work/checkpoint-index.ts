@@ -8,6 +8,8 @@ import type { ScannedEntry } from '../supervisor-tree-answers';
  */
 const TICK_NS = 25_000_000n;
 const MAX_SANDBOXES = 64;
+/** Of all of them together. */
+const MAX_FILES = 1_000_000;
 
 interface Known {
   readonly size: number;
@@ -23,9 +25,14 @@ interface Known {
  */
 export class FileIndex {
   private readonly files = new Map<string, Known>();
+  private kept: ReadonlySet<string> = new Set();
 
   get isEmpty(): boolean {
     return this.files.size === 0;
+  }
+
+  get size(): number {
+    return this.files.size;
   }
 
   *contents(): Generator<readonly [path: string, content: FileContent]> {
@@ -53,6 +60,21 @@ export class FileIndex {
     this.files.delete(path);
   }
 
+  /** What the session has in the store. */
+  pieces(): ReadonlySet<string> {
+    const pieces = new Set(this.kept);
+    for (const [, { segments }] of this.contents())
+      for (const { chunk } of segments) pieces.add(chunk);
+    return pieces;
+  }
+
+  /** Of the checkpoint that was taken last. */
+  rememberPieces(contents: Iterable<FileContent>, given: ReadonlySet<string>): void {
+    const kept = new Set(given);
+    for (const { segments } of contents) for (const { chunk } of segments) kept.add(chunk);
+    this.kept = kept;
+  }
+
   /** Drops what is no longer there. */
   keepOnly(paths: ReadonlySet<string>): void {
     for (const path of this.files.keys()) if (!paths.has(path)) this.files.delete(path);
@@ -68,9 +90,13 @@ export class FileIndexes {
     const index = this.indexes.get(key) ?? new FileIndex();
     this.indexes.delete(key);
     this.indexes.set(key, index);
-    for (const oldest of this.indexes.keys()) {
-      if (this.indexes.size <= MAX_SANDBOXES) break;
+    let files = 0;
+    for (const { size } of this.indexes.values()) files += size;
+    for (const [oldest, { size }] of this.indexes) {
+      if (this.indexes.size <= MAX_SANDBOXES && files <= MAX_FILES) break;
+      if (oldest === key) break;
       this.indexes.delete(oldest);
+      files -= size;
     }
     return index;
   }

@@ -2,6 +2,7 @@ import { inTreeOrder, MAX_ENTRIES, ManifestRefused } from '@vmux/artifacts';
 import { ProtocolViolation } from '../errors';
 import type { SupervisorClient } from '../supervisor-client';
 import type { ScannedEntry } from '../supervisor-tree-answers';
+import { LargeTree } from './scan-room';
 
 /**
  * Never part of a checkpoint: the kernel's views, what the driver writes for each sandbox anew, and our own
@@ -22,8 +23,6 @@ export const EXCLUDED = [
 export const isExcluded = (path: string): boolean =>
   EXCLUDED.some((excluded) => path === excluded || path.startsWith(`${excluded}/`));
 
-/** Of all that a scan tells: a sandbox may lie about how much there is. */
-const MAX_SCAN_BYTES = 256 * 1024 * 1024;
 const ENTRY_BYTES = 200;
 
 export interface ScannedTree {
@@ -31,9 +30,13 @@ export interface ScannedTree {
   readonly entries: readonly ScannedEntry[];
 }
 
-/** Everything that was changed in the sandbox, checked to be a tree and to end. */
+/**
+ * Everything that was changed in the sandbox, checked to be a tree and to end. Throws `LargeTree` when that
+ * takes more than `maxScanBytes`.
+ */
 export async function scanTree(
   client: SupervisorClient,
+  maxScanBytes: number,
   signal: AbortSignal,
 ): Promise<ScannedTree> {
   const { scannedAtNs, entries: scanned } = await client.trees.scan(EXCLUDED, { signal });
@@ -46,8 +49,9 @@ export async function scanTree(
     if (isExcluded(entry.path)) throw new ProtocolViolation('SCAN: an entry that was excluded');
     const attributes = entry.attributes.reduce((sum, { value }) => sum + value.length + 64, 0);
     bytes += ENTRY_BYTES + entry.path.length + entry.target.length + attributes;
-    if (entries.length === MAX_ENTRIES || bytes > MAX_SCAN_BYTES)
+    if (entries.length === MAX_ENTRIES)
       throw new ManifestRefused(`more than ${entries.length} changed files`);
+    if (bytes > maxScanBytes) throw new LargeTree(`more than ${entries.length} changed files`);
     entries.push(entry);
   }
   return { scannedAtNs, entries };

@@ -30,8 +30,6 @@ export class ContentWriter {
   private fault: { readonly error: unknown } | undefined;
   private readonly chunker: Chunker;
   private file: FileWriting | undefined;
-  /** What was written to the store, which is less than what was given where it was there already. */
-  storedBytes = 0;
 
   constructor(private readonly store: ChunkStore) {
     this.chunker = new Chunker((chunk) => this.put(chunk));
@@ -97,9 +95,8 @@ export class ContentWriter {
     const done: Promise<void> = this.store
       .put(chunk)
       .then(
-        ({ digest, storedBytes }) => {
+        ({ digest }) => {
           piece.digest = digest;
-          this.storedBytes += storedBytes;
         },
         (error) => {
           this.fault ??= { error };

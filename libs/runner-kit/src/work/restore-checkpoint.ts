@@ -15,6 +15,7 @@ import type { SupervisorClient } from '../supervisor-client';
 import type { ScannedEntry } from '../supervisor-tree-answers';
 import type { FileIndex } from './checkpoint-index';
 import { scanTree } from './checkpoint-tree';
+import { scanRoom } from './scan-room';
 import { manifestEntry } from './take-checkpoint';
 import { unpackStream } from './unpack-stream';
 
@@ -44,7 +45,8 @@ export async function restoreCheckpoint(
   if (root.treeDigest !== checkpoint.manifestDigest)
     throw new ManifestRefused('it is of another tree than the history says');
   await client.trees.unpack(unpackStream(store, root), { signal });
-  return digestFound(root, settings);
+  const look = (maxScanBytes: number) => digestFound(root, maxScanBytes, settings);
+  return scanRoom.run(look, signal);
 }
 
 function refuseOtherBase(taken: Base, here: Base): void {
@@ -61,9 +63,10 @@ function refuseOtherBase(taken: Base, here: Base): void {
 /** The tree's digest as the sandbox shows it: every entry of the manifest is looked for and described anew. */
 async function digestFound(
   root: CheckpointRoot,
+  maxScanBytes: number,
   { client, store, index, signal }: RestoreSettings,
 ): Promise<string> {
-  const { entries, scannedAtNs } = await scanTree(client, signal);
+  const { entries, scannedAtNs } = await scanTree(client, maxScanBytes, signal);
   const found = new Map(entries.map((entry) => [entry.path, entry]));
   const hash = createHash('sha256');
   for await (const entry of readEntries(store, root)) {

@@ -13,6 +13,8 @@ import type { FileStatus, ScannedEntry } from '../supervisor-tree-answers';
 import type { FileIndex } from './checkpoint-index';
 import { type ScannedTree, scanTree, whiteoutsOf } from './checkpoint-tree';
 import { ContentWriter, type WrittenFile } from './content-writer';
+import { NewPieces } from './new-pieces';
+import { type ScanRoom, scanRoom } from './scan-room';
 
 export interface TakeSettings {
   readonly client: SupervisorClient;
@@ -26,12 +28,17 @@ export interface TakeSettings {
   /** It stays frozen. */
   readonly hold: boolean;
   readonly signal: AbortSignal;
+  /** That of this process, if no other. */
+  readonly room?: ScanRoom;
 }
+
+type TakeNow = Omit<TakeSettings, 'room'> & { readonly maxScanBytes: number };
 
 export interface TakenTree {
   readonly artifact: string;
   readonly manifestDigest: string;
   readonly bytes: number;
+  /** What the session did not have before, of files and of what describes them. */
   readonly newBytes: number;
 }
 
@@ -43,17 +50,24 @@ const READS_AHEAD = 2;
  * Stores a sandbox's files as they are at one moment. Much of them is read while it runs; then everything
  * stands still and what has changed meanwhile is read again.
  */
-export async function takeCheckpoint(settings: TakeSettings): Promise<TakenTree> {
-  const { client, store, index, signal } = settings;
+export function takeCheckpoint({ room = scanRoom, ...settings }: TakeSettings): Promise<TakenTree> {
+  const take = (maxScanBytes: number, signal: AbortSignal) =>
+    takeNow({ ...settings, signal, maxScanBytes });
+  return room.run(take, settings.signal);
+}
+
+async function takeNow(settings: TakeNow): Promise<TakenTree> {
+  const { client, index, maxScanBytes, signal } = settings;
+  const store = new NewPieces(settings.store, index.pieces());
   const writer = new ContentWriter(store);
   const reading = new Reading(settings, writer);
   await reading.forgetLost();
   // Without an index nearly everything has to be read: it would stand still in vain.
-  if (index.isEmpty) await reading.ahead(await scanTree(client, signal));
+  if (index.isEmpty) await reading.ahead(await scanTree(client, maxScanBytes, signal));
   for (let ahead = 0; ; ahead++) {
     const still = await standStill(settings);
     try {
-      const tree = await scanTree(client, signal);
+      const tree = await scanTree(client, maxScanBytes, signal);
       if (ahead < READS_AHEAD && reading.owed(tree) > WORTH_READING_AHEAD) {
         await still.end();
         await reading.ahead(tree);
@@ -67,8 +81,9 @@ export async function takeCheckpoint(settings: TakeSettings): Promise<TakenTree>
       const { base } = settings;
       const manifest = await writeManifest(store, base, whiteouts, tree, contents);
       index.keepOnly(new Set(tree.entries.map(({ path }) => path)));
-      const { root, artifact, storedBytes } = manifest;
-      const newBytes = writer.storedBytes + storedBytes;
+      index.rememberPieces(contents.values(), store.pieces);
+      const { root, artifact } = manifest;
+      const { newBytes } = store;
       return { artifact, manifestDigest: root.treeDigest, bytes: root.bytes, newBytes };
     } catch (error) {
       // Held or not: a checkpoint that failed holds nothing. Over a broken pipe the next try says so.
