@@ -34,10 +34,13 @@ const systemPrograms = {
   ip: { apt: ['iproute2'] },
   tmux: { apt: ['tmux'], brew: ['tmux'] },
   less: { apt: ['less'], brew: ['less'] },
+  'chromium-headless-shell': { apt: ['chromium-headless-shell'] },
 };
 
-/** Without these, the tests that start a Docker engine or a terminal are skipped and say so. */
-const optionalPrograms = ['dockerd', 'debootstrap', 'ip', 'tmux', 'less'];
+/** Not every distribution has a browser that is no snap. */
+const rarePrograms = ['chromium-headless-shell'];
+/** Without these, the tests that start a Docker engine, a terminal or a browser are skipped and say so. */
+const optionalPrograms = ['dockerd', 'debootstrap', 'ip', 'tmux', 'less', ...rarePrograms];
 const neededPrograms = Object.keys(systemPrograms).filter(
   (name) => !optionalPrograms.includes(name),
 );
@@ -123,9 +126,19 @@ export function ensureSystem(programs = neededPrograms) {
 
 /** Installs what more tests can run with, where that needs no question. */
 export function ensureOptional() {
+  if (process.platform !== 'linux') return;
   const missing = optionalPrograms.filter((program) => !onPath(program));
-  if (process.platform === 'linux' && missing.length > 0) install(missing);
+  const isRare = (program) => rarePrograms.includes(program);
+  const usual = missing.filter((program) => !isRare(program));
+  if (usual.length > 0) install(usual);
+  // After the lists of packages are there.
+  const offered = missing.filter((program) => isRare(program) && isOffered(program));
+  if (offered.length > 0) install(offered);
 }
+
+const isOffered = (program) =>
+  onPath('apt-cache') &&
+  spawnSync('apt-cache', ['show', ...systemPrograms[program].apt]).status === 0;
 
 const packagesOf = (programs, manager) =>
   programs.flatMap((name) => systemPrograms[name][manager] ?? []);
