@@ -149,6 +149,26 @@ describe('a log', () => {
     }
   });
 
+  it('of even pieces gives its first byte at any offset after a handful of reads', async () => {
+    const id = 'even-0001';
+    const log = new LogBuilder(store, id);
+    await log.created();
+    await log.issued(EXEC);
+    for (let at = 0; at < 8000; at += 1) log.write(EXEC, 'stdout', Buffer.from(`${at}`.padEnd(64)));
+    await log.exited(EXEC);
+    const { sessions, logs } = readers();
+    const target = await targetOf(sessions, id, 'stream');
+    for (let round = 0; round < 20; round += 1) {
+      const piece = random.integer(7990);
+      reads = 0;
+      const offset = piece * 64;
+      const { bytes } = await collect(logs, id, target, offset, { follow: true, stopAfter: 1 });
+      expect(bytes.toString()).toBe(`${piece}`.padEnd(64));
+      // Its two ends, the mark before the offset and the one after it, twice at most, and what lies between.
+      expect(reads).toBeLessThanOrEqual(7);
+    }
+  });
+
   it('of one exec out of the merged output starts with the exec and ends with it', async () => {
     const id = 'merged-0001';
     const { mine } = await interleaved(id, 2_000);

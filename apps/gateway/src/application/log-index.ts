@@ -21,6 +21,14 @@ interface Fix {
   readonly offset: number;
 }
 
+/** Where to begin reading, and how many events from there on may still be of before the offset. */
+export interface Start {
+  readonly revision: number;
+  readonly within: number;
+}
+
+/** What lies between two marks is read at once when it is small, instead of being searched. */
+const SMALL_SEGMENT_BYTES = 64 * 1024;
 /** After so many guesses within a segment the rest is read. */
 const MAX_GUESSES = 4;
 
@@ -56,29 +64,45 @@ export class LogIndex {
     offset: number,
     { first, last, end }: LogBounds,
     certain = false,
-  ): Promise<number> {
+  ): Promise<Start> {
     const isBefore = (place: LogPlace) => standsBefore(place, target, offset, certain);
     let low = Math.ceil(first / LOG_MARK_EVERY);
     let high = Math.floor(last / LOG_MARK_EVERY);
     let before: Fix = { revision: first, offset: 0 };
     let after = end ? fixOf(end, target) : null;
-    for (let step = 0; low <= high; step += 1) {
-      // Output mostly comes in pieces of like size; where it does not, every other step halves.
-      const guesses = after !== null && step % 2 === 0;
+    for (let step = 1; low <= high; step += 1) {
+      // Output mostly comes in pieces of like size; where it does not, every third step halves.
+      const guesses = after !== null && step % 3 !== 0;
       const middle = guesses ? between(before, after, offset) / LOG_MARK_EVERY : (low + high) / 2;
       const at = Math.min(high, Math.max(low, Math.floor(middle)));
-      const place = await this.at(sessionId, at * LOG_MARK_EVERY);
-      const fix = place && fixOf(place, target);
-      if (place && isBefore(place)) {
-        before = { revision: place.revision, offset: fix?.offset ?? before.offset };
-        low = at + 1;
-      } else {
-        after = fix ?? after;
-        high = at - 1;
+      // The one after it, asked for at once, shows whether a guess was right.
+      for (const place of await this.marks(sessionId, at, Math.min(at + 1, high))) {
+        const fix = place.at && fixOf(place.at, target);
+        if (place.at && isBefore(place.at)) {
+          before = { revision: place.at.revision, offset: fix?.offset ?? before.offset };
+          low = place.mark + 1;
+        } else {
+          after = fix ?? after;
+          high = place.mark - 1;
+          break;
+        }
       }
     }
-    if (certain || !after) return before.revision;
-    return this.nearest(sessionId, target, offset, before, after);
+    if (certain || !after) return { revision: before.revision, within: 0 };
+    if (after.offset - before.offset <= SMALL_SEGMENT_BYTES)
+      return { revision: before.revision, within: after.revision - before.revision };
+    const revision = await this.nearest(sessionId, target, offset, before, after);
+    return { revision, within: 0 };
+  }
+
+  private marks(sessionId: string, first: number, last: number) {
+    const numbers = Array.from({ length: last - first + 1 }, (_, index) => first + index);
+    return Promise.all(
+      numbers.map(async (mark) => ({
+        mark,
+        at: await this.at(sessionId, mark * LOG_MARK_EVERY),
+      })),
+    );
   }
 
   /** From a mark on to the very event, by guesses: what lies before it need not be read. */

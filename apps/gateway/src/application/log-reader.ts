@@ -2,7 +2,7 @@ import { type EventStore, StreamNotFound } from '@vmux/event-store';
 import { logStream } from '@vmux/events';
 import { type ExecView, execHasEnded } from './exec-view';
 import { Cursor, type LogItem, reaches } from './log-cursor';
-import { type LogBounds, LogIndex, type LogPlace, placeOf } from './log-index';
+import { type LogBounds, LogIndex, type LogPlace, placeOf, type Start } from './log-index';
 import { finalSizeOf, type LogTarget, sessionOffsetBefore } from './log-target';
 import type { SessionReader } from './session-reader';
 import { hasEnded, type SessionView } from './session-view';
@@ -31,8 +31,7 @@ export class OffsetPastEnd extends Error {
 }
 
 /** Where reading starts; `certain` when nothing of the target stands before it. */
-interface LogStart {
-  readonly revision: number;
+interface LogStart extends Start {
   readonly certain: boolean;
   readonly offset: number;
 }
@@ -64,7 +63,7 @@ export class LogReader {
       if (!request.follow || over) throw new OffsetPastEnd(request.offset, size);
     }
     const { offset } = request;
-    const nothingYet = { revision: 0, certain: true, offset };
+    const nothingYet = { revision: 0, within: 0, certain: true, offset };
     return this.items(request, bounds ? await this.startOf(request, bounds) : nothingYet);
   }
 
@@ -91,7 +90,7 @@ export class LogReader {
 
   private async *items(request: LogRequest, start: LogStart): AsyncGenerator<LogItem, LogEnd> {
     const cursor = new Cursor(request.target, start.offset);
-    for await (const place of this.places(request, start.revision, cursor)) {
+    for await (const place of this.places(request, start, cursor)) {
       if (!start.certain && cursor.isAhead(place)) {
         // The marks misled: the whole of what the exec may have written is read instead.
         return yield* this.again(request, cursor.offset);
@@ -109,10 +108,10 @@ export class LogReader {
   private async *again(request: LogRequest, offset: number): AsyncGenerator<LogItem, LogEnd> {
     const cursor = new Cursor(request.target, offset);
     const bounds = await this.index.bounds(request.sessionId);
-    const first = bounds
+    const start = bounds
       ? await this.index.startOf(request.sessionId, request.target, offset, bounds, true)
-      : 0;
-    for await (const place of this.places(request, first, cursor)) yield* cursor.take(place);
+      : { revision: 0, within: 0 };
+    for await (const place of this.places(request, start, cursor)) yield* cursor.take(place);
     const final = finalSizeOf(request.target);
     if (final !== null && cursor.offset < final && !request.signal.aborted)
       yield cursor.missing(final);
@@ -124,26 +123,26 @@ export class LogReader {
     const { sessionId, target, offset, revisionHint: revision } = request;
     const place = revision === undefined ? null : await this.index.at(sessionId, revision);
     if (!place || place.revision !== revision || !reaches(place, target, offset)) return null;
-    return { revision, certain: true, offset };
+    return { revision, within: 1, certain: true, offset };
   }
 
   private async startOf(
     { sessionId, target, offset }: LogRequest,
     bounds: LogBounds,
   ): Promise<LogStart> {
-    const revision = await this.index.startOf(sessionId, target, offset, bounds);
-    if (target.kind !== 'exec') return { revision, certain: target.kind === 'session', offset };
+    const start = await this.index.startOf(sessionId, target, offset, bounds);
+    if (target.kind !== 'exec') return { ...start, certain: target.kind === 'session', offset };
     // What others wrote before the exec was issued is not missing from what it wrote.
-    const place = await this.index.at(sessionId, revision);
+    const place = await this.index.at(sessionId, start.revision);
     const begins = place?.event ? sessionOffsetBefore(place.event) : 0;
     const isCut = place !== null && bounds.first > 0 && place.position > target.exec.issuedPosition;
-    return { revision, certain: true, offset: isCut ? offset : Math.max(offset, begins) };
+    return { ...start, certain: true, offset: isCut ? offset : Math.max(offset, begins) };
   }
 
-  private places(request: LogRequest, from: number, cursor: Cursor): AsyncGenerator<LogPlace> {
+  private places(request: LogRequest, start: Start, cursor: Cursor): AsyncGenerator<LogPlace> {
     return request.follow
-      ? this.followed(request, from, cursor)
-      : this.recorded(request, from, cursor);
+      ? this.followed(request, start, cursor)
+      : this.recorded(request, start.revision, cursor);
   }
 
   /** In pages, so that a slow reader holds one page and no more. */
@@ -168,16 +167,16 @@ export class LogReader {
 
   private async *followed(
     request: LogRequest,
-    from: number,
+    start: Start,
     cursor: Cursor,
   ): AsyncGenerator<LogPlace> {
     const stop = new AbortController();
     const signal = AbortSignal.any([stop.signal, request.signal]);
     const ending = new Ending(this.index, this.sessions, request, stop);
-    let after = from - 1;
+    let after = start.revision - 1;
     try {
       // A plain read answers sooner than a subscription, and a reader that resumes waits for its first byte.
-      for await (const place of this.beginning(request, from)) {
+      for await (const place of this.beginning(request, start)) {
         if (isAfterEnd(request.target, place)) return;
         after = place.revision;
         yield place;
@@ -205,10 +204,10 @@ export class LogReader {
 
   private async *beginning(
     { sessionId, signal }: LogRequest,
-    from: number,
+    { revision, within }: Start,
   ): AsyncGenerator<LogPlace> {
     try {
-      yield* this.index.read(sessionId, from, BEGINNING_EVENTS, signal);
+      yield* this.index.read(sessionId, revision, within + BEGINNING_EVENTS, signal);
     } catch (fault) {
       if (!(fault instanceof StreamNotFound)) throw fault;
     }

@@ -119,12 +119,13 @@ export class Screens {
     bounds: { first: number; last: number },
   ): Promise<Size | null> {
     const target = { kind: 'stream', exec, stream: 'pty' } as const;
-    const until = await this.index.startOf(sessionId, target, offset, bounds);
+    const { revision, within } = await this.index.startOf(sessionId, target, offset, bounds);
+    const until = revision + within;
     const from = Math.max(bounds.first, until - SIZE_LOOKBACK_EVENTS);
     let size: Size | null = null;
     for await (const { event } of this.index.read(sessionId, from, until - from + 1)) {
-      if (event?.type === 'TerminalResized' && event.execId === exec.id)
-        size = { cols: event.cols, rows: event.rows };
+      if (event?.type !== 'TerminalResized' || event.execId !== exec.id) continue;
+      if (event.offset <= offset) size = { cols: event.cols, rows: event.rows };
     }
     return size;
   }
