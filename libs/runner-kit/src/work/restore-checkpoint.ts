@@ -4,6 +4,7 @@ import {
   type ChunkStore,
   encodeHead,
   encodeIdentity,
+  type FileContent,
   type ManifestEntry,
   ManifestRefused,
   readEntries,
@@ -26,6 +27,8 @@ export interface RestoreSettings {
   /** What the sandbox was made of. */
   readonly base: Base;
   readonly allowBaseChange: boolean;
+  /** The sandbox was made of the checkpoint: only what is not as it was is put there. */
+  readonly present?: boolean;
   readonly signal: AbortSignal;
 }
 
@@ -46,7 +49,9 @@ export async function restoreCheckpoint(
     throw new ManifestRefused('it is of another tree than the history says');
   await client.trees.unpack(unpackStream(store, root), { signal });
   const look = (maxScanBytes: number) => digestFound(root, maxScanBytes, settings);
-  return scanRoom.run(look, signal);
+  const { digest, contents } = await scanRoom.run(look, signal);
+  settings.index.rememberPieces(contents, new Set([...root.manifest, checkpoint.artifact]));
+  return digest;
 }
 
 function refuseOtherBase(taken: Base, here: Base): void {
@@ -65,7 +70,8 @@ async function digestFound(
   root: CheckpointRoot,
   maxScanBytes: number,
   { client, store, index, signal }: RestoreSettings,
-): Promise<string> {
+): Promise<{ readonly digest: string; readonly contents: readonly FileContent[] }> {
+  const contents: FileContent[] = [];
   const { entries, scannedAtNs } = await scanTree(client, maxScanBytes, signal);
   const found = new Map(entries.map((entry) => [entry.path, entry]));
   const hash = createHash('sha256');
@@ -75,10 +81,11 @@ async function digestFound(
     length.writeUInt32LE(described.length);
     hash.update(length).update(described);
     const seen = found.get(entry.path);
+    if (entry.content) contents.push(entry.content);
     if (entry.type === 'file' && seen && entry.content)
       index.remember(seen, entry.content, scannedAtNs);
   }
-  return hash.digest('hex');
+  return { digest: hash.digest('hex'), contents };
 }
 
 function describe(entry: ManifestEntry, found: ReadonlyMap<string, ScannedEntry>): Buffer {
