@@ -1,7 +1,9 @@
+import { once } from 'node:events';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { type AddressInfo, createServer } from 'node:net';
 import { basename, join } from 'node:path';
 import { type SandboxId, SupervisorClient } from '@vmux/runner-kit';
-import { projectRoot, releaseAll, releaseLater, until } from '@vmux/testing';
+import { freePort, projectRoot, releaseAll, releaseLater, until } from '@vmux/testing';
 import { configFrom } from '../src/config';
 import { NO_ISOLATION, ProcessDriver } from '../src/drivers/process-driver';
 
@@ -78,6 +80,26 @@ describe('A session as plain processes', () => {
     expect(readdirSync(dataDir)).toEqual([]);
     await expect(next.adopt(id)).rejects.toMatchObject({ next: 'lost' });
   });
+
+  it('is dialled where its own processes listen, and nowhere else on the machine', async () => {
+    const { driver } = opened();
+    await driver.create(spec);
+    const server = createServer((socket) => socket.end('of the machine'));
+    releaseLater(() => void server.close());
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const { port: theirs } = server.address() as AddressInfo;
+    const client = await connected(driver);
+    await expect(client.dial(theirs)).rejects.toMatchObject({ errno: 111 });
+    const mine = await freePort();
+    const script = `exec python3 -m http.server ${mine} --bind 127.0.0.1`;
+    await client.start({ execId: 'serve', argv: ['/bin/sh', '-c', script] });
+    const dialled = await until(() => client.dial(mine));
+    dialled.end('GET / HTTP/1.0\r\n\r\n');
+    const [answer] = await once(dialled, 'data');
+    expect(String(answer)).toMatch(/^HTTP\/1.0 200/);
+    dialled.destroy();
+  }, 30_000);
 
   it('whose supervisor is killed is gone', async () => {
     const { driver, dataDir } = opened();

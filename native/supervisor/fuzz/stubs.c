@@ -24,6 +24,7 @@ static bool nothing(struct conn *c, uint32_t id, struct reader *r) {
 }
 
 bool request_ports(struct conn *c, uint32_t id, struct reader *r) { return nothing(c, id, r); }
+bool port_is_ours(uint16_t port) { return port != 0; }
 bool request_figures(struct conn *c, uint32_t id, struct reader *r) { return nothing(c, id, r); }
 bool request_stop(struct conn *c, uint8_t type, uint32_t id, struct reader *r) { return (void)type, nothing(c, id, r); }
 bool request_freeze(struct conn *c, uint8_t type, uint32_t id, struct reader *r) { return (void)type, nothing(c, id, r); }

@@ -73,6 +73,8 @@ bool request_read(struct conn *, uint32_t id, struct reader *);
 bool request_watch(struct conn *, uint32_t id, struct reader *);
 bool request_ports(struct conn *, uint32_t id, struct reader *);
 bool request_dial(struct conn *, uint32_t id, struct reader *);
+// ports.c. Whether the sandbox may be dialled there, by a look at this moment.
+bool port_is_ours(uint16_t port);
 bool request_file(struct conn *, uint8_t type, uint32_t id, struct reader *);
 bool request_figures(struct conn *, uint32_t id, struct reader *);
 bool request_stop(struct conn *, uint8_t type, uint32_t id, struct reader *);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "conn.h"
+#include "own-sockets.h"
 
 enum { SCAN_MS = 250, MAX_PORTS = 1024, TCP_LISTEN_STATE = 10, V4 = 1, V6 = 2 };
 
@@ -25,6 +26,8 @@ static struct port ports[MAX_PORTS];
 static uint64_t changes;
 static struct link watchers = {&watchers, &watchers};
 static struct timer scan_timer;
+// Ports on which somebody else listens too: it might be they who answer there.
+static uint8_t foreign[65536 / 8];
 
 static bool told_to_all(const struct port *p) {
   list_each(l, &watchers) {
@@ -46,6 +49,11 @@ static void seen(uint16_t number, uint8_t family, bool beyond_loopback) {
   }
   if (free_place)
     *free_place = (struct port){.number = number, .used = true, .seen_families = family, .seen_beyond = beyond_loopback};
+}
+
+static void heard(uint16_t number, uint8_t family, bool beyond_loopback, uint64_t inode) {
+  if (settings.own_ports && !own_sockets_have(inode)) foreign[number / 8] |= (uint8_t)(1 << number % 8);
+  else seen(number, family, beyond_loopback);
 }
 
 static bool is_loopback(int family, const void *address) {
@@ -73,7 +81,7 @@ static bool ask_kernel(int fd, uint8_t family) {
       if (h->nlmsg_type == NLMSG_ERROR) return false;
       struct inet_diag_msg *m = NLMSG_DATA(h);
       if (h->nlmsg_len < NLMSG_LENGTH(sizeof *m) || m->id.idiag_sport == 0) continue;
-      seen(ntohs(m->id.idiag_sport), family == AF_INET ? V4 : V6, !is_loopback(family, m->id.idiag_src));
+      heard(ntohs(m->id.idiag_sport), family == AF_INET ? V4 : V6, !is_loopback(family, m->id.idiag_src), m->idiag_inode);
     }
   }
 }
@@ -97,20 +105,29 @@ static void scan_proc(const char *path, uint8_t family) {
   while (fgets(line, sizeof line, f)) {
     char address[33];
     unsigned port, state, word[4] = {0};
-    if (sscanf(line, " %*d: %32[0-9A-F]:%x %*x:%*x %x", address, &port, &state) != 3) continue;
+    unsigned long long inode = 0;
+    if (sscanf(line, " %*d: %32[0-9A-F]:%x %*x:%*x %x %*x:%*x %*x:%*x %*x %*u %*u %llu", address, &port, &state, &inode) < 3) continue;
     if (state != TCP_LISTEN_STATE || port == 0 || port > 65535) continue;
     int words = sscanf(address, "%8x%8x%8x%8x", &word[0], &word[1], &word[2], &word[3]);
-    if (words == (family == V4 ? 1 : 4)) seen((uint16_t)port, family, !is_loopback(family == V4 ? AF_INET : AF_INET6, word));
+    if (words == (family == V4 ? 1 : 4)) heard((uint16_t)port, family, !is_loopback(family == V4 ? AF_INET : AF_INET6, word), inode);
   }
   fclose(f);
 }
 
-static void scan(void) {
+static void look(void) {
   for (int i = 0; i < MAX_PORTS; i++) ports[i].seen_families = 0, ports[i].seen_beyond = false;
+  memset(foreign, 0, sizeof foreign);
+  if (settings.own_ports) own_sockets_look();
   if (!scan_kernel()) {
     scan_proc("/proc/net/tcp", V4);
     scan_proc("/proc/net/tcp6", V6);
   }
+  for (int i = 0; i < MAX_PORTS; i++)
+    if (foreign[ports[i].number / 8] & (1 << ports[i].number % 8)) ports[i].seen_families = 0;
+}
+
+static void scan(void) {
+  look();
   bool changed = false;
   for (int i = 0; i < MAX_PORTS; i++) {
     struct port *p = &ports[i];
@@ -130,6 +147,13 @@ static void scan(void) {
   }
   if (!changed) return;
   list_each(l, &watchers) req_ready(container_of(l, struct req, watching));
+}
+
+bool port_is_ours(uint16_t port) {
+  look();
+  for (int i = 0; i < MAX_PORTS; i++)
+    if (ports[i].used && ports[i].number == port) return ports[i].seen_families != 0;
+  return false;
 }
 
 static void scan_again(struct timer *t) {

@@ -277,6 +277,10 @@ bool request_dial(struct conn *c, uint32_t id, struct reader *r) {
     answer_error(c, id, E_INVALID, 0, 0, "a port is 1-65535");
     return true;
   }
+  if (settings.own_ports && !port_is_ours(port)) {
+    answer_error(c, id, E_SYSTEM, ECONNREFUSED, 0, "nothing of this sandbox listens on this port");
+    return true;
+  }
   struct stream *s = stream_new(c, id, DIAL, credit);
   if (!s) return true;
   s->port = port;

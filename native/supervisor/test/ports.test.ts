@@ -1,7 +1,7 @@
 import { createServer, type Server } from 'node:net';
 import { Body, type Bytes } from './bytes';
-import { type Connection, E, type Exchange, T } from './client';
-import { builds, make, run, Sandbox, sh, startExec } from './harness';
+import { type Connection, E, type Exchange, outputOf, T } from './client';
+import { builds, make, readBody, run, Sandbox, sh, startExec } from './harness';
 
 const portOf = (body: Bytes) => ({
   port: body.u16(),
@@ -83,6 +83,48 @@ describe.each(builds)('ports and tunnels (%s)', (_name, target, binary) => {
     expect(await until(follow, third, true)).toMatchObject({ families: 2, loopbackOnly: true });
     follow.send(T.CLOSE);
     while ((await follow.next()).type !== T.CLOSED);
+  });
+
+  describe('in a network that it shares', () => {
+    const serving = (port: number, host = '127.0.0.1') =>
+      sh(
+        `exec python3 -c '
+import socket
+s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind(("${host}", ${port})); s.listen(); print(s.getsockname()[1], flush=True)
+while True: s.accept()[0].sendall(b"mine")'`,
+      );
+    /** The port that the program printed. */
+    async function served(c: Connection, execId: string, start: ReturnType<typeof sh>) {
+      await startExec(c, execId, start);
+      const said = c.request(T.READ, readBody(execId, {}));
+      const port = Number(outputOf((await said.next()).body).data);
+      expect(port).toBeGreaterThan(0);
+      return port;
+    }
+    const dial = (port: number) => c.request(T.DIAL, new Body().u16(port).u32(1000)).next();
+    const refusal = { code: E.SYSTEM, message: expect.stringContaining('of this sandbox') };
+
+    it('tells of what its own processes listen on, and dials nothing else', async () => {
+      await sandbox.end();
+      sandbox = new Sandbox(binary);
+      c = await sandbox.start('--own-ports');
+      const theirs = await listen(
+        serve((socket) => socket.end('theirs')),
+        '127.0.0.1',
+      );
+      const mine = await served(c, 'mine', serving(0));
+      const once = c.request(T.PORTS, new Body().u8(0));
+      const listed = [];
+      for (let frame = await once.next(); frame.type === T.PORT; frame = await once.next())
+        listed.push(portOf(frame.body).port);
+      expect(listed).toEqual([mine]);
+      expect((await dial(mine)).type).toBe(T.ACCEPTED);
+      await expect(dial(theirs)).rejects.toMatchObject(refusal);
+      // Two listen on it, at different addresses: who would answer is not for the sandbox to choose.
+      await served(c, 'beside', serving(theirs, '127.0.0.9'));
+      await expect(dial(theirs)).rejects.toMatchObject(refusal);
+    });
   });
 
   async function tunnel(port: number, data: Buffer): Promise<Buffer> {

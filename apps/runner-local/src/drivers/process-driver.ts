@@ -169,6 +169,8 @@ export class ProcessDriver implements SandboxDriver {
         `--epoch=${id.epoch}`,
         `--instance=${id.instance}`,
         '--lease-seconds=0',
+        // The network is the machine's: a preview reaches what this session serves and nothing else there.
+        '--own-ports',
       ];
       const stdio = ['ignore', 'ignore', log] as const;
       const options = { stdio: [...stdio], cwd: directory, env: {}, detached: true };
