@@ -182,7 +182,9 @@ export const commandHelp: Readonly<Record<string, CommandHelp>> = {
     summary: 'wake a session that is suspended, released or lost',
     details: `
       --no-wait           leave as soon as it is recorded
-      --json              one line of JSON for each`,
+      --json              one line of JSON for each
+
+  A move that still waits for its sandbox, such as one with a GPU, is given up.`,
   },
   move: {
     usage: 'vmux move --to PROVIDER [options] SESSION',

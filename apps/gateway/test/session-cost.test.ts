@@ -42,7 +42,7 @@ describe('what a session has cost', () => {
   it('counts every sandbox for as long as it ran', () => {
     const view = viewWith();
     const starts = (epoch: number, provider: string, at: number) => {
-      view.pending = { epoch, provider };
+      view.pending = { epoch, provider, runnerId: 'r' };
       const data = { at, epoch, instance: `i${epoch}`, runnerId: 'r', base: null };
       applySandbox(view, { type: 'SandboxStarted', data } as Parameters<typeof applySandbox>[1]);
     };

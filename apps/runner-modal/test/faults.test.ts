@@ -140,13 +140,35 @@ group('on Modal (emulated)', () => {
     expect(await driver.list()).toEqual([]);
   });
 
+  it('what its maker left queued when it died is found, and ended', async () => {
+    await emulator.faults({ queueGpus: true });
+    const id = newId();
+    const first = open();
+    const created = first.create(specOf(id, 'L4'));
+    created.catch(() => undefined);
+    await until(async () => (await emulator.sandboxes()).some(({ gpu }) => gpu === 'L4:1'));
+    const second = open();
+    expect(await second.list()).toEqual([
+      expect.objectContaining({ id, probe: { state: 'gone', evidence: expect.any(String) } }),
+    ]);
+    await second.destroy(id);
+    const left = (await emulator.sandboxes()).filter(({ gpu }) => gpu === 'L4:1');
+    expect(left).toEqual([expect.objectContaining({ result: expect.anything() })]);
+    await expect(created).rejects.toThrow();
+    expect(await second.list()).toEqual([]);
+  });
+
   it('a GPU that is queued is had when there is one', async () => {
     await emulator.faults({ queueGpus: true });
     const id = newId();
-    const created = driver.create(specOf(id, 'h100:2'));
+    const said: string[] = [];
+    const onStage = (stage: string, detail: string | null) => said.push(`${stage} ${detail}`);
+    const created = driver.create(specOf(id, 'h100:2'), { onStage });
     await until(async () => (await emulator.sandboxes()).some(({ gpu }) => gpu === 'H100:2'));
     await emulator.faults({ queueGpus: false });
+    expect(said).toEqual(['queued waiting for H100:2 on Modal']);
     await created;
+    expect(said.slice(1)).toEqual(['starting null']);
     expect(await driver.probe(id)).toEqual({ state: 'running' });
     (await connect(id)).close();
   });

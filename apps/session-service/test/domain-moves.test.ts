@@ -15,6 +15,7 @@ import {
   notTaken,
   place,
   ready,
+  resume,
   resumed,
   take,
   taken,
@@ -63,6 +64,23 @@ describe('Moving', () => {
     given(...restoring, issue(2), back)
       .when(resumed(request))
       .thenTypes('SandboxResumed', 'ExecDispatched');
+  });
+
+  it('that waits for its sandbox is given up by a resume, and the source goes on', () => {
+    const after = given(...restoring)
+      .when(resume)
+      .thenTypes('SandboxFailed', 'MoveFailed');
+    const request = after.session.revision;
+    given(...restoring, resume).thenOwes('DestroySandbox docker-1', 'ResumeSandbox ns-1');
+    given(...restoring, resume)
+      .when(resumed(request))
+      .thenTypes('SandboxResumed');
+    given(...frozen)
+      .when(resume)
+      .thenTypes('MoveFailed');
+    given(...running(), move())
+      .when(resume)
+      .thenRefused('operation_underway');
   });
 
   it('that fails on the source is over', () => {

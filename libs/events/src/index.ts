@@ -26,7 +26,15 @@ export {
   type StopCause,
   type WakeCause,
 } from './events';
-export { type Heartbeat, type Presence, parseHeartbeat, parsePresence } from './heartbeats';
+export {
+  type Heartbeat,
+  MAX_MAKING,
+  type Making,
+  type MakingStage,
+  type Presence,
+  parseHeartbeat,
+  parsePresence,
+} from './heartbeats';
 export {
   CURRENT_VERSIONS,
   decode,

@@ -226,6 +226,8 @@ export const shareRight = oneOf('logs', 'watch', 'type', 'ports');
 export type ShareRight = Shaped<typeof shareRight>;
 
 export const stage = oneOf(
+  'built',
+  'queued',
   'provisioned',
   'extracted',
   'installed',

@@ -1,4 +1,5 @@
 import type { Duplex } from 'node:stream';
+import type { MakingStage } from '@vmux/events';
 import type { SupervisorClient } from './supervisor-client';
 
 /** One sandbox of one epoch of one session. A session never has two with the same epoch and instance. */
@@ -88,6 +89,11 @@ export interface CallOptions {
   readonly signal?: AbortSignal;
 }
 
+export interface CreateOptions extends CallOptions {
+  /** Hears how far it has come, in the provider's words: `queued`, waiting for a T4. */
+  readonly onStage?: (stage: MakingStage, detail: string | null) => void;
+}
+
 export interface CheckpointOptions extends CallOptions {
   readonly name?: string;
 }
@@ -110,7 +116,7 @@ export interface SandboxDriver {
   capabilities(options?: CallOptions): Promise<DriverCapabilities>;
 
   /** Resolves when the supervisor can be talked to. A create that fails or is aborted leaves nothing. */
-  create(spec: SandboxSpec, options?: CallOptions): Promise<void>;
+  create(spec: SandboxSpec, options?: CreateOptions): Promise<void>;
 
   /** Takes over a sandbox that another process created; throws `SandboxGone` when there is none. */
   adopt(id: SandboxId, options?: CallOptions): Promise<SandboxRecord>;
@@ -142,7 +148,7 @@ export interface SandboxDriver {
   checkpoint(id: SandboxId, options?: CheckpointOptions): Promise<NativeCheckpoint>;
 
   /** As `create`, with the files of a checkpoint of this driver. */
-  restore(spec: SandboxSpec, from: NativeCheckpoint, options?: CallOptions): Promise<void>;
+  restore(spec: SandboxSpec, from: NativeCheckpoint, options?: CreateOptions): Promise<void>;
 
   /**
    * Opens a checkpoint of this driver in a sandbox of its own, in which nothing runs, for as long as `read`

@@ -3,6 +3,7 @@ export {
   type CallOptions,
   type Capability,
   type CheckpointOptions,
+  type CreateOptions,
   type DriverCapabilities,
   type NativeCheckpoint,
   type OpenedCheckpoint,

@@ -37,6 +37,7 @@ export type {
   HistoryEvent,
   PortInfo,
   PreviewToken,
+  SandboxMaking,
   SessionInfo,
   SessionStats,
   SessionStatus,

@@ -32,6 +32,16 @@ export interface SessionSummary {
     readonly failed: number;
     readonly unknown: number;
   };
+  /** How far its next sandbox has come; null when it waits for none. */
+  readonly making: SandboxMaking | null;
+}
+
+/** A sandbox that is not there yet, as whoever makes it last said. */
+export interface SandboxMaking {
+  readonly stage: 'building' | 'queued' | 'starting';
+  readonly since: string;
+  /** In the provider's words, such as the GPU that it waits for; null when there is nothing to say. */
+  readonly detail: string | null;
 }
 
 /** A session as of its last event. */
@@ -56,6 +66,8 @@ export interface SessionInfo {
   readonly createdAt: string;
   readonly lastActivityAt: string;
   readonly endedAt: string | null;
+  /** How far the sandbox has come that it waits for; only where one session is asked for. */
+  readonly making?: SandboxMaking | null;
   readonly revision: number;
   readonly position: string;
   readonly [other: string]: unknown;

@@ -39,7 +39,7 @@ export async function ps(args: readonly string[]): Promise<number> {
 
 const rowOf = (session: SessionSummary): string[] => [
   session.id,
-  session.status,
+  session.making ? `${session.status} (${session.making.stage})` : session.status,
   session.emulated ? `${session.provider} (emulated)` : session.provider,
   String(session.runningExecs),
   String(session.execs.issued),

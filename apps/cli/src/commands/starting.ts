@@ -1,6 +1,9 @@
-import type { HistoryEvent, Sandbox } from '@vmux/sdk';
+import type { HistoryEvent, Sandbox, SandboxMaking } from '@vmux/sdk';
 import { whisper } from '../terminal/output';
 import { StatusLine } from '../terminal/status-line';
+
+const LOOK_EVERY_MS = 1_000;
+const MAX_DETAIL = 100;
 
 export interface Watching {
   /** The command has begun: nothing is shown of how far it has come. */
@@ -15,11 +18,20 @@ export function watching(sandbox: Sandbox, execId: string, declared: readonly nu
   const line = new StatusLine();
   const startedAt = Date.now();
   let stage = 'starting';
-  const tick = () => line.show(`${stage} … ${Math.round((Date.now() - startedAt) / 1000)} s`);
+  let making: string | null = null;
+  const tick = () =>
+    line.show(`${making ?? stage} … ${Math.round((Date.now() - startedAt) / 1000)} s`);
   // Nothing flickers where everything is there already.
   const timer = setInterval(tick, 500);
+  const look = async () => {
+    const info = await sandbox.info();
+    making = info.making ? makingText(info.making) : null;
+  };
+  // What is still being made is in no history.
+  const looking = setInterval(() => void look().catch(() => undefined), LOOK_EVERY_MS);
   const begun = () => {
     clearInterval(timer);
+    clearInterval(looking);
     line.clear();
   };
   const stop = () => {
@@ -39,6 +51,10 @@ export function watching(sandbox: Sandbox, execId: string, declared: readonly nu
   watch().catch(stop);
   return { begun, stop };
 }
+
+/** In one line, whatever a provider says. */
+const makingText = ({ stage, detail }: SandboxMaking): string =>
+  detail?.trim().split('\n').at(-1)?.slice(-MAX_DETAIL) || stage;
 
 function stageOf({ type, data }: HistoryEvent): string | null {
   if (type === 'SandboxRequested') return 'making a sandbox';

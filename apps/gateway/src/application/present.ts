@@ -1,4 +1,4 @@
-import type { ExecSpec, SessionSpec } from '@vmux/events';
+import type { ExecSpec, Making, SessionSpec } from '@vmux/events';
 import type { Answer } from './commander';
 import { type ExecView } from './exec-view';
 import type { RunnerStanding } from './runner-board';
@@ -50,6 +50,10 @@ export const sessionJson = (view: SessionView) => ({
   revision: view.revision,
   position: String(view.position),
 });
+
+/** How far the sandbox has come that a session waits for; null when it waits for none. */
+export const makingJson = (making: Making | null) =>
+  making && { stage: making.stage, since: iso(making.since), detail: making.detail };
 
 /** Never with its token, nor with the hash of it. */
 export const shareJson = ({ id, rights, ports, expiresAt, revokedAt }: ShareView) => ({
@@ -123,6 +127,6 @@ export function viewOf({ accepted, events }: Answer): SessionView {
 }
 
 export const runnerJson = ({ heartbeat, heardAt, alive }: RunnerStanding) => {
-  const { tunnel: _, at, ...rest } = heartbeat;
+  const { tunnel: _, making: __, at, ...rest } = heartbeat;
   return { ...rest, alive, at: iso(at), heardAt: iso(heardAt) };
 };

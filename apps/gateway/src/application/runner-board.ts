@@ -1,10 +1,17 @@
-import { HEARTBEAT_SUBJECTS, type Heartbeat, parseHeartbeat } from '@vmux/events';
+import { HEARTBEAT_SUBJECTS, type Heartbeat, type Making, parseHeartbeat } from '@vmux/events';
 import { type Bus, decodeJson } from '@vmux/messaging';
 
 export interface RunnerStanding {
   readonly heartbeat: Heartbeat;
   readonly heardAt: number;
   readonly alive: boolean;
+}
+
+/** A sandbox that somebody waits for; lists know only the session. */
+interface Awaited {
+  readonly sessionId: string;
+  readonly epoch?: number;
+  readonly runnerId?: string;
 }
 
 const ALIVE_MS = 15_000;
@@ -40,6 +47,18 @@ export class RunnerBoard {
       ({ alive, heartbeat }) =>
         alive && heartbeat.providers.some((each) => each.provider === provider && each.emulated),
     );
+  }
+
+  /** How far a session's next sandbox has come, by the word of whoever makes it. */
+  makingOf({ sessionId, epoch, runnerId }: Awaited): Making | null {
+    for (const { alive, heartbeat } of this.list()) {
+      if (!alive || (runnerId !== undefined && heartbeat.runnerId !== runnerId)) continue;
+      const found = heartbeat.making?.find(
+        (each) => each.sessionId === sessionId && (epoch === undefined || each.epoch === epoch),
+      );
+      if (found) return found;
+    }
+    return null;
   }
 
   list(): readonly RunnerStanding[] {

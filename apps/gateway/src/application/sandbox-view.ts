@@ -30,6 +30,7 @@ export interface PortView {
 export interface PendingView {
   readonly epoch: number;
   readonly provider: string;
+  readonly runnerId: string;
 }
 
 /** As much of a session as its sandboxes change. */
@@ -50,8 +51,8 @@ export interface HasSandbox {
 export function applySandbox(view: HasSandbox, event: SessionEvent): void {
   switch (event.type) {
     case 'SandboxRequested': {
-      const { epoch, provider } = event.data;
-      view.pending = { epoch, provider };
+      const { epoch, provider, runnerId } = event.data;
+      view.pending = { epoch, provider, runnerId };
       return;
     }
     case 'SandboxStarted':

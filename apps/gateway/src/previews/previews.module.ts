@@ -5,6 +5,7 @@ import type { Logger } from 'pino';
 import { KeyRing } from '../application/key-ring';
 import { LogReader } from '../application/log-reader';
 import { RateLimit } from '../application/rate-limit';
+import { RunnerBoard } from '../application/runner-board';
 import { SessionCommands } from '../application/session-commands';
 import { SessionReader } from '../application/session-reader';
 import { Shares } from '../application/shares';
@@ -61,7 +62,7 @@ import { WaitingEvents } from './waiting-events';
       provide: PreviewServer,
       inject: [
         ...[PreviewNames, PreviewAccess, OpenPreviews, SessionReader],
-        ...[SandboxStreams, EVENT_STORE, METRICS, LOGGER],
+        ...[SandboxStreams, EVENT_STORE, METRICS, LOGGER, RunnerBoard],
       ],
       useFactory: (
         names: PreviewNames,
@@ -72,8 +73,9 @@ import { WaitingEvents } from './waiting-events';
         store: EventStore,
         metrics: Metrics,
         logger: Logger,
+        runners: RunnerBoard,
       ) => {
-        const events = new WaitingEvents(store, new LogReader(store, reader), reader);
+        const events = new WaitingEvents(store, new LogReader(store, reader), reader, runners);
         const proxy = new PreviewProxy();
         const parts = { names, access, open, reader, streams, metrics, logger, events, proxy };
         return new PreviewServer(parts);

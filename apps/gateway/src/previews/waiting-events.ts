@@ -2,12 +2,15 @@ import type { ServerResponse } from 'node:http';
 import type { EventStore } from '@vmux/event-store';
 import { LogIndex } from '../application/log-index';
 import type { LogReader } from '../application/log-reader';
+import type { RunnerBoard } from '../application/runner-board';
 import type { SessionReader } from '../application/session-reader';
 import { hasEnded, type SessionView } from '../application/session-view';
 import type { PreviewName } from './preview-names';
 
 const TAIL_BYTES = 16 * 1024;
 const KEEP_ALIVE_MS = 15_000;
+/** What runners say of sandboxes in the making is in no history. */
+const LOOK_EVERY_MS = 1_000;
 
 /** What a page that waits for its app is told, until the port listens or never will. */
 export class WaitingEvents {
@@ -17,6 +20,7 @@ export class WaitingEvents {
     store: EventStore,
     private readonly logs: LogReader,
     private readonly reader: Pick<SessionReader, 'read' | 'waitFor'>,
+    private readonly runners: Pick<RunnerBoard, 'makingOf'>,
   ) {
     this.index = new LogIndex(store);
   }
@@ -55,18 +59,32 @@ export class WaitingEvents {
     signal: AbortSignal,
   ): Promise<void> {
     let seen = -1;
+    let told = '';
     while (!signal.aborted) {
-      const view = await this.reader.waitFor(
-        sessionId,
-        (now) => (now.revision > seen ? now : undefined),
-        signal,
-      );
+      const view =
+        (await this.reader.waitFor(
+          sessionId,
+          (now) => (now.revision > seen ? now : undefined),
+          AbortSignal.any([signal, AbortSignal.timeout(LOOK_EVERY_MS)]),
+        )) ?? (await this.reader.read(sessionId));
       if (!view) return;
       seen = view.revision;
-      await send('state', stateOf(view));
+      const state = this.stateOf(view);
+      if (JSON.stringify(state) === told) continue;
+      told = JSON.stringify(state);
+      await send('state', state);
       if (hasEnded(view)) return send('over', {});
       if (view.status === 'running' && view.ports.has(port)) return send('ready', {});
     }
+  }
+
+  private stateOf({ id, status, stages, operation, pending }: SessionView): object {
+    const making = pending && this.runners.makingOf({ sessionId: id, ...pending });
+    const reached = [...new Set(stages.map(({ stage }) => stage))];
+    return {
+      status: operation ? `${status}, ${operation}` : status,
+      stages: making ? [...reached, making.stage] : reached,
+    };
   }
 
   private async log(sessionId: string, send: Send, signal: AbortSignal): Promise<void> {
@@ -99,8 +117,3 @@ export class WaitingEvents {
 type Send = (event: string, data: object) => Promise<void>;
 
 const forEver = new Promise<void>(() => undefined);
-
-const stateOf = ({ status, stages, operation }: SessionView): object => ({
-  status: operation ? `${status}, ${operation}` : status,
-  stages: [...new Set(stages.map(({ stage }) => stage))],
-});

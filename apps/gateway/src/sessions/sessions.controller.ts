@@ -15,7 +15,7 @@ import type { ArtifactStore } from '@vmux/artifacts';
 import type { FastifyReply } from 'fastify';
 import type { Answer, Asking } from '../application/commander';
 import type { Caller } from '../application/key-ring';
-import { sessionJson, summaryJson, viewOf } from '../application/present';
+import { makingJson, sessionJson, summaryJson, viewOf } from '../application/present';
 import { expectFits } from '../application/provider-limits';
 import { RunnerBoard } from '../application/runner-board';
 import { SessionCommands } from '../application/session-commands';
@@ -87,6 +87,10 @@ export class SessionsController {
     const sessions = page.sessions.map((summary) => ({
       ...summaryJson(summary),
       emulated: this.runners.isEmulated(summary.provider),
+      making:
+        summary.endedAt === null
+          ? makingJson(this.runners.makingOf({ sessionId: summary.id }))
+          : null,
     }));
     return { sessions, cursor: page.cursor };
   }
@@ -97,7 +101,9 @@ export class SessionsController {
   async get(@By() caller: Caller, @Param('sessionId') sessionId: string) {
     const view = await this.sessions.session(caller, sessionId);
     const emulated = this.runners.isEmulated(view.provider);
-    return { ...sessionJson(view), emulated, cost: costJson(view, Date.now()) };
+    const making = view.pending && this.runners.makingOf({ sessionId, ...view.pending });
+    const cost = costJson(view, Date.now());
+    return { ...sessionJson(view), emulated, cost, making: makingJson(making) };
   }
 
   @Post(':sessionId/stop')

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import type { Duplex } from 'node:stream';
 import {
-  type CallOptions,
+  type CreateOptions,
   type DriverCapabilities,
   DriverRefused,
   DriverUnavailable,
@@ -49,6 +49,8 @@ const TAG = {
   epoch: 'vmux-epoch',
   instance: 'vmux-instance',
   limits: 'vmux-limits',
+  /** Its supervisor has answered. */
+  made: 'vmux-made',
   destroyed: 'vmux-destroyed',
 } as const;
 
@@ -61,6 +63,7 @@ export class ModalDriver implements SandboxDriver {
   readonly provider = 'modal';
   private readonly api: ModalApi;
   private readonly found = new Map<string, string>();
+  private readonly making = new Set<string>();
   private readonly warnings = new Map<string, NodeJS.Timeout>();
   private warn: (id: SandboxId, endsAtMs: number) => void = () => undefined;
   private supervisor: Promise<Buffer> | undefined;
@@ -88,18 +91,18 @@ export class ModalDriver implements SandboxDriver {
     return { available: true, reason: null, offered: [...offered], missing };
   }
 
-  create(spec: SandboxSpec, options: CallOptions = {}): Promise<void> {
+  create(spec: SandboxSpec, options: CreateOptions = {}): Promise<void> {
     return this.createFrom(spec, imageNamed(spec.image ?? this.settings.defaultImage), options);
   }
 
-  restore(spec: SandboxSpec, from: NativeCheckpoint, options: CallOptions = {}): Promise<void> {
+  restore(spec: SandboxSpec, from: NativeCheckpoint, options: CreateOptions = {}): Promise<void> {
     return this.createFrom(spec, from.ref, options);
   }
 
   private async createFrom(
     spec: SandboxSpec,
     image: string,
-    { signal }: CallOptions,
+    { signal, onStage = () => undefined }: CreateOptions,
   ): Promise<void> {
     const { id, limits, egress } = spec;
     checkId(id);
@@ -108,6 +111,9 @@ export class ModalDriver implements SandboxDriver {
     if (await this.api.find(name)) throw new DriverRefused('exists', 'the sandbox exists already');
     signal?.throwIfAborted();
     const createdAtMs = Date.now();
+    const tags = this.tagsOf(id, limits);
+    this.making.add(name);
+    if (gpu) onStage('queued', `waiting for ${gpu} on Modal`);
     const creating = this.api.create({
       name,
       image,
@@ -117,18 +123,22 @@ export class ModalDriver implements SandboxDriver {
       gpu,
       egress,
       timeoutMs: this.lifetimeMs,
-      tags: this.tagsOf(id, limits),
+      tags,
     });
     try {
       // A GPU may be queued for minutes, and the SDK cannot be told to stop waiting.
       const sandboxId = await unlessAborted(creating, signal);
+      onStage('starting', null);
       this.found.set(name, sandboxId);
       await this.upload(id, sandboxId, signal);
       await this.greet(id, signal);
+      await this.api.setTags(sandboxId, { ...tags, [TAG.made]: '1' });
       this.warnBefore(id, createdAtMs + this.lifetimeMs);
     } catch (error) {
       if (!(error instanceof DriverRefused)) await this.abandon(name, creating);
       throw error;
+    } finally {
+      this.making.delete(name);
     }
   }
 
@@ -148,6 +158,8 @@ export class ModalDriver implements SandboxDriver {
         const ending = await this.api.ending(sandboxId);
         if (ending?.status === TERMINATED) return undefined;
         if (!ending) this.warnBefore(ours.id, createdAtMs + this.lifetimeMs);
+        if (!tags[TAG.made] && !this.making.has(nameOf(ours.id)))
+          return { ...ours, createdAtMs, probe: UNFINISHED };
         return { ...ours, createdAtMs, probe: probeOf(ending) };
       }),
     );
@@ -292,6 +304,9 @@ export class ModalDriver implements SandboxDriver {
     if (sandboxId && !(await this.api.ending(sandboxId))) await this.api.terminate(sandboxId);
   }
 }
+
+/** Whoever made it is gone, perhaps while it was queued: it may never get its supervisor. */
+const UNFINISHED: Probe = { state: 'gone', evidence: 'on Modal: it was never finished' };
 
 export const nameOf = ({ sessionId, epoch, instance }: SandboxId): string =>
   `vmux-${createHash('sha256').update(`${sessionId}/${epoch}/${instance}`).digest('hex').slice(0, 40)}`;

@@ -54,12 +54,26 @@ export function resume(
   const living = livingSession(session, sessionId, owner);
   const kind = living.operation?.kind;
   if (kind === 'resume' || kind === 'rehydrate' || kind === 'create') return [];
+  if (standsStill(living)) return givenUp(living, at);
   nothingUnderway(living);
   if (living.status === 'suspended')
     return [fact('ResumeRequested', { at, epoch: living.current.epoch, cause: 'request' })];
   return living.status === 'lost' || living.status === 'released'
     ? [rehydration(living, 'request', at)]
     : [];
+}
+
+/** A move that waits for its sandbox, perhaps for a GPU: the source could go on meanwhile. */
+const standsStill = ({ operation, current }: Living): boolean =>
+  operation?.kind === 'move' && operation.taken && current !== null;
+
+function givenUp({ pending }: Living, at: number): SessionEvent[] {
+  const message = 'the move was given up';
+  const fate = { retryable: false, mayRemain: true };
+  return [
+    ...(pending ? [fact('SandboxFailed', { at, epoch: pending.epoch, message, ...fate })] : []),
+    fact('MoveFailed', { at, message }),
+  ];
 }
 
 export function resumed(report: ReportNamed<'SandboxResumed'>, session: Session): SessionEvent[] {

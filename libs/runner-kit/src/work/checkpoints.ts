@@ -6,7 +6,7 @@ import {
   ManifestRefused,
 } from '@vmux/artifacts';
 import type { Base, Checkpoint } from '@vmux/events';
-import type { SandboxDriver, SandboxSpec } from '../driver';
+import type { CreateOptions, SandboxDriver, SandboxSpec } from '../driver';
 import { DriverRefused, DriverUnavailable, SandboxError } from '../errors';
 import { Bases, baseOf } from './base-of';
 import { FileIndexes } from './checkpoint-index';
@@ -46,9 +46,10 @@ export class Checkpoints {
     driver: SandboxDriver,
     spec: SandboxSpec,
     checkpoint: Checkpoint | null,
+    options: CreateOptions,
   ): Promise<void> {
-    if (checkpoint && (await this.native.restore(driver, spec, checkpoint))) return;
-    await driver.create(spec, { signal: this.settings.signal });
+    if (checkpoint && (await this.native.restore(driver, spec, checkpoint, options))) return;
+    await driver.create(spec, options);
   }
 
   /** What a sandbox was made of: found out once, before anything runs in it, and remembered. */

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { ChunkStore, FileContent } from '@vmux/artifacts';
 import type { Base, Checkpoint } from '@vmux/events';
-import type { SandboxDriver, SandboxSpec } from '../driver';
+import type { CreateOptions, SandboxDriver, SandboxSpec } from '../driver';
 import { DriverRefused } from '../errors';
 import type { ScannedEntry } from '../supervisor-tree-answers';
 import { FileIndex } from './checkpoint-index';
@@ -55,12 +55,13 @@ export class NativeCheckpoints {
     driver: SandboxDriver,
     spec: SandboxSpec,
     checkpoint: Checkpoint,
+    options: CreateOptions,
   ): Promise<boolean> {
-    const { runnerId, signal } = this.settings;
+    const { runnerId } = this.settings;
     const { native, bytes } = checkpoint;
     if (native?.runnerId !== runnerId || native.provider !== driver.provider) return false;
     try {
-      await driver.restore(spec, { ref: native.ref, bytes }, { signal });
+      await driver.restore(spec, { ref: native.ref, bytes }, options);
       return true;
     } catch (error) {
       if (error instanceof DriverRefused && checkpoint.artifact !== null) return false;

@@ -2,11 +2,12 @@ import type { ArtifactStore } from '@vmux/artifacts';
 import { type Order, type OrderNamed, Refusal, type Stage } from '@vmux/events';
 import { DriverRefused, DriverUnavailable, SandboxGone, SupervisorRefused } from '../errors';
 import { Checkpoints, isFinal } from './checkpoints';
+import type { Creation, Creations } from './creations';
 import { argvOf, environmentOf, signalNumber, workspaceOf } from './exec-facts';
 import { prepare } from './prepare';
 import type { Reporter } from './reporter';
 import type { RunnerJournal } from './runner-journal';
-import { WorkerStopped } from './sandbox-worker';
+import { fencing, WorkerStopped } from './sandbox-worker';
 import type { Held, Log, Sandboxes } from './sandboxes';
 import type { Setup } from './setup';
 
@@ -17,6 +18,7 @@ export interface OrderDeskSettings {
   readonly journal: RunnerJournal;
   readonly artifacts: ArtifactStore | undefined;
   readonly setup: Setup;
+  readonly creations: Creations;
   readonly log: Log;
   readonly signal: AbortSignal;
 }
@@ -74,7 +76,7 @@ export class OrderDesk {
   }
 
   private async create(order: OrderNamed<'CreateSandbox'>): Promise<void> {
-    const { sandboxes, signal } = this.settings;
+    const { sandboxes, creations, signal } = this.settings;
     const { sessionId, epoch, data } = order;
     if (!sandboxes.isKnown(data.provider)) return;
     const found = sandboxes.find(sessionId, epoch);
@@ -86,6 +88,7 @@ export class OrderDesk {
         data: { message: message.slice(0, 1000), retryable },
       });
     if (!driver) return failed(`this runner has no provider ${data.provider}`, false);
+    let made: Creation | undefined;
     try {
       const stages: [Stage, number][] = [];
       if (!found) {
@@ -94,8 +97,13 @@ export class OrderDesk {
         const { egress, allowHosts } = data.spec;
         const { image } = data;
         const spec = { id, limits, image, egress, allowHosts, gpu };
-        await this.checkpoints.create(driver, spec, data.restore);
-        stages.push(['provisioned', Date.now()]);
+        await creations.of(id, async (creation) => {
+          made = creation;
+          const options = { signal: creation.signal, onStage: creation.reach };
+          await this.checkpoints.create(driver, spec, data.restore, options);
+          sandboxes.hold(id, driver);
+          stages.push(...creation.stages, ['provisioned', Date.now()]);
+        });
       }
       const held = sandboxes.hold(id, driver);
       const { restore, image, allowBaseChange } = data;
@@ -123,10 +131,14 @@ export class OrderDesk {
         );
       }
     } catch (error) {
+      // Whoever gave it up says that nothing is left of it.
+      if (made?.isGivenUp && !sandboxes.find(sessionId, epoch)) return;
       const final = error instanceof DriverRefused || error instanceof SupervisorRefused;
-      if (!final && !(error instanceof DriverUnavailable)) throw error;
+      const fenced = error instanceof Refusal && fencing.has(error.code);
+      if (!final && !fenced && !(error instanceof DriverUnavailable)) throw error;
       const held = sandboxes.find(sessionId, epoch);
       if (held) await sandboxes.destroy(held);
+      if (fenced) throw error;
       await failed(error.message, !final);
     }
   }
@@ -187,7 +199,8 @@ export class OrderDesk {
   }
 
   private async destroy(order: OrderNamed<'DestroySandbox'>): Promise<void> {
-    const { sandboxes } = this.settings;
+    const { sandboxes, creations } = this.settings;
+    const givenUp = await creations.giveUp(order.sessionId, order.epoch);
     const held = sandboxes.find(order.sessionId, order.epoch);
     if (!held && !sandboxes.allKnown) return;
     if (held && (order.instance === null || held.id.instance === order.instance)) {
@@ -195,7 +208,7 @@ export class OrderDesk {
       await sandboxes.destroy(held);
       this.checkpoints.forget(held);
     }
-    const instance = order.instance ?? held?.id.instance;
+    const instance = order.instance ?? held?.id.instance ?? givenUp?.instance;
     if (instance) await this.report(order, instance, { type: 'SandboxReleased', data: {} });
   }
 

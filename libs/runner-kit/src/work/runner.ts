@@ -14,6 +14,7 @@ import { type Bus, decodeJson, encodeJson, MalformedMessage } from '@vmux/messag
 import { startTunnelServer } from '@vmux/tunnel';
 import type { Capability, SandboxDriver } from '../driver';
 import { dataPlane } from '../tunnel/data-plane';
+import { Creations } from './creations';
 import { OrderDesk } from './order-desk';
 import { Reporter } from './reporter';
 import { RunnerJournal } from './runner-journal';
@@ -48,6 +49,7 @@ export interface Runner {
 }
 
 const heartbeatEveryMs = 2_000;
+const changeShownMs = 200;
 
 /** The work of a runner: orders in, reports out, sandboxes followed, whatever the provider. */
 export async function startRunner(settings: RunnerSettings): Promise<Runner> {
@@ -63,6 +65,7 @@ export async function startRunner(settings: RunnerSettings): Promise<Runner> {
   const setup = new Setup({ cache, log });
   const sandboxes = new Sandboxes({ drivers, reporter, journal, setup, log, signal });
   const artifacts = settings.artifacts;
+  const creations = new Creations(signal);
   const desk = new OrderDesk({
     runnerId,
     sandboxes,
@@ -70,6 +73,7 @@ export async function startRunner(settings: RunnerSettings): Promise<Runner> {
     journal,
     artifacts,
     setup,
+    creations,
     log,
     signal,
   });
@@ -97,19 +101,29 @@ export async function startRunner(settings: RunnerSettings): Promise<Runner> {
     const heartbeat = await heartbeatOf(settings, {
       incarnation,
       sandboxes: sandboxes.count,
+      making: creations.making,
       tunnel: { url: tunnel.url, token: tunnel.token },
     });
     bus.publish(heartbeatSubject(runnerId), encodeJson(heartbeat));
   };
-  const beating = setInterval(
-    () => void beat().catch((error) => log('a heartbeat failed', { error: String(error) })),
-    heartbeatEveryMs,
-  );
+  const tryBeat = () =>
+    void beat().catch((error) => log('a heartbeat failed', { error: String(error) }));
+  const beating = setInterval(tryBeat, heartbeatEveryMs);
   await beat();
+  // Who waits for a sandbox sees soon how far it has come.
+  let soon: NodeJS.Timeout | undefined;
+  creations.onChange(() => {
+    soon ??= setTimeout(() => {
+      soon = undefined;
+      tryBeat();
+    }, changeShownMs);
+  });
 
   return {
     stop: async () => {
       clearInterval(beating);
+      creations.onChange(() => undefined);
+      clearTimeout(soon);
       await tunnel.close();
       stopping.abort(new Error('the runner stops'));
       await sandboxes.close();
@@ -119,7 +133,7 @@ export async function startRunner(settings: RunnerSettings): Promise<Runner> {
   };
 }
 
-interface Standing extends Pick<Heartbeat, 'incarnation' | 'tunnel'> {
+interface Standing extends Pick<Heartbeat, 'incarnation' | 'tunnel' | 'making'> {
   readonly sandboxes: number;
 }
 
@@ -132,7 +146,7 @@ async function heartbeatOf(
     maxSandboxes,
     emulated = false,
   }: RunnerSettings,
-  { incarnation, sandboxes, tunnel }: Standing,
+  { incarnation, sandboxes, tunnel, making }: Standing,
 ): Promise<Heartbeat> {
   const providers = await Promise.all(
     drivers.map(async (driver) => {
@@ -161,6 +175,7 @@ async function heartbeatOf(
       load: loadavg()[0] ?? 0,
     },
     tunnel,
+    making,
   };
 }
 

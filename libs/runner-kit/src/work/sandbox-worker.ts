@@ -42,7 +42,8 @@ type Body = ReportMessage extends infer R
     : never
   : never;
 
-const fencing = new Set([
+/** Whoever is refused so destroys its sandbox. */
+export const fencing: ReadonlySet<string> = new Set([
   'stale_epoch',
   'session_not_found',
   'session_deleted',

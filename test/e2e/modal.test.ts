@@ -1,0 +1,131 @@
+import { join } from 'node:path';
+import { describeUnless, projectRoot, releaseAll, skipUnless, until } from '@vmux/testing';
+import { type ClientSession, EmbeddedStack } from '../support/embedded-stack';
+import { ModalControl } from '../support/modal-control';
+import { hasTmux, Tmux } from '../support/tmux';
+
+const PATIENCE = { timeoutMs: 60_000, everyMs: 50 };
+jest.setTimeout(180_000);
+
+describeUnless(process.getuid?.() === 0, 'namespace sandboxes need root on Linux')(
+  'a session on Modal (emulated)',
+  () => {
+    let stack: EmbeddedStack;
+    let modal: ModalControl;
+    beforeAll(async () => {
+      stack = await EmbeddedStack.start(null, { VMUX_WITH: 'modal-local' });
+      modal = new ModalControl(stack.dataDir);
+    });
+    afterEach(() => modal.faults({ queueGpus: false }));
+    afterAll(async () => {
+      await stack?.stop();
+      await releaseAll();
+    });
+
+    const asked = async (body: object): Promise<ClientSession> => {
+      const { status, json } = await until(async () => {
+        const reply = await stack.api.post('/v1/sessions', { provider: 'modal', ...body });
+        if (reply.status === 201) return reply;
+        throw new Error(reply.text);
+      }, PATIENCE);
+      expect(status).toBe(201);
+      return stack.session(json.id);
+    };
+    const isQueued = (session: ClientSession) =>
+      until(async () => {
+        const { making } = await session.info();
+        if (making?.stage === 'queued') return making;
+        throw new Error(JSON.stringify(making));
+      }, PATIENCE);
+    const runningOf = async ({ id }: ClientSession) =>
+      (await modal.sandboxesOf(id)).filter(({ result }) => result === null);
+
+    it('shows that its GPU is queued, and leaves nothing when it is stopped meanwhile', async () => {
+      await modal.faults({ queueGpus: true });
+      const session = await asked({ resources: { gpu: 'T4' } });
+      expect(await isQueued(session)).toEqual({
+        stage: 'queued',
+        since: expect.any(String),
+        detail: 'waiting for T4 on Modal',
+      });
+      const { json } = await stack.api.get('/v1/sessions');
+      expect(json.sessions).toContainEqual(
+        expect.objectContaining({
+          id: session.id,
+          status: 'starting',
+          making: expect.objectContaining({ stage: 'queued' }),
+        }),
+      );
+      await until(async () => (await runningOf(session)).length === 1, PATIENCE);
+      await session.stop();
+      await until(async () => (await runningOf(session)).length === 0, PATIENCE);
+      await until(async () => (await session.types()).includes('SandboxReleased'), PATIENCE);
+      expect((await session.info()).making).toBeNull();
+      await modal.faults({ queueGpus: false });
+      expect(await runningOf(session)).toEqual([]);
+    });
+
+    it('starts when there is a GPU, and says in its history how long it was queued', async () => {
+      await modal.faults({ queueGpus: true });
+      const session = await asked({ resources: { gpu: 'T4' } });
+      await isQueued(session);
+      await modal.faults({ queueGpus: false });
+      await session.becomes('running');
+      const stages = await until(async () => {
+        const reached = (await session.info()).stages as readonly { stage: string; at: string }[];
+        if (reached.some(({ stage }) => stage === 'provisioned')) return reached;
+        throw new Error(JSON.stringify(reached));
+      }, PATIENCE);
+      expect(stages.map(({ stage }) => stage)).toEqual(['queued', 'provisioned']);
+      expect((await session.info()).making).toBeNull();
+      await session.stop();
+    });
+
+    it('is made once though its runner is killed while it is queued', async () => {
+      await modal.faults({ queueGpus: true });
+      const session = await asked({ resources: { gpu: 'T4' } });
+      await until(async () => (await runningOf(session)).length === 1, PATIENCE);
+      process.kill(stack.pidOf('runner-modal'), 'SIGKILL');
+      await until(async () => (await modal.sandboxesOf(session.id)).length === 2, PATIENCE);
+      await modal.faults({ queueGpus: false });
+      await session.becomes('running');
+      expect(await runningOf(session)).toHaveLength(1);
+      await session.stop();
+      await until(async () => (await runningOf(session)).length === 0, PATIENCE);
+    });
+
+    it('goes on where it is when a move that waits for a GPU is given up', async () => {
+      await modal.faults({ queueGpus: true });
+      const session = await stack.create({ provider: 'ns', resources: { gpu: null } });
+      await session.run('echo kept > file');
+      await modal.faults({ createDelayMs: 600_000 });
+      expect((await session.ask('move', { provider: 'modal' })).status).toBeLessThan(300);
+      await until(async () => (await runningOf(session)).length === 1, PATIENCE);
+      expect((await session.ask('resume')).status).toBeLessThan(300);
+      await modal.faults({ createDelayMs: 0 });
+      await session.becomes('running');
+      expect(await session.run('cat file')).toBe('kept\n');
+      await until(async () => (await runningOf(session)).length === 0, PATIENCE);
+      expect((await session.info()).provider).toBe('ns');
+      await session.stop();
+    });
+
+    skipUnless(hasTmux, 'needs tmux')('tells who runs a command what it waits for', async () => {
+      await modal.faults({ queueGpus: true });
+      const env = { ...stack.env, PATH: process.env.PATH };
+      const terminal = new Tmux({ cwd: stack.dataDir, env });
+      const cli = `${process.execPath} ${join(projectRoot(), 'dist/apps/cli/src/main.js')}`;
+      terminal.line(
+        `${cli} run --no-bundle --name seen --provider modal --gpu L4 -- echo it runs now`,
+      );
+      await terminal.until('vmux: waiting for L4 on Modal …');
+      const other = new Tmux({ cwd: stack.dataDir, env });
+      other.line(`${cli} ps`);
+      await other.until('starting (queued)');
+      await modal.faults({ queueGpus: false });
+      await terminal.until(/^it runs now$/m);
+      const { json } = await stack.api.get('/v1/sessions?name=seen');
+      await stack.session(json.sessions[0].id).stop();
+    });
+  },
+);
