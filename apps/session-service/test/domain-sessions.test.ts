@@ -1,14 +1,5 @@
 import { fact } from '@vmux/events';
 import {
-  type KeyMemory,
-  MOST_REMEMBERED_KEYS,
-  NO_KEYS,
-  REMEMBERED_KEYS,
-  recall,
-  remember,
-  SEGMENT_SIZE,
-} from '../src/domain/key-memory';
-import {
   command,
   hex,
   key,
@@ -131,48 +122,6 @@ describe('Once', () => {
     given(...asleep, issue(1))
       .when(issue(1))
       .thenRepeats(asleep.length);
-  });
-
-  it('remembers keys for a day, and at least the last ten thousand', () => {
-    const day = 24 * 3600 * 1000;
-    const used = (memory: KeyMemory, from: number, count: number, at: number): KeyMemory =>
-      Array.from({ length: count }, (_, index) => from + index).reduce(
-        (state, each) => remember(state, key(`k-${each}`), hex('a'), each, at),
-        memory,
-      );
-    const found = (memory: KeyMemory, number: number) =>
-      recall(memory, key(`k-${number}`), hex('a'));
-    const few = used(NO_KEYS, 0, SEGMENT_SIZE, 0);
-    const sameDay = used(few, SEGMENT_SIZE, 2 * REMEMBERED_KEYS, day - 1);
-    const nextDay = used(few, SEGMENT_SIZE, REMEMBERED_KEYS, day);
-    expect(found(sameDay, 0)).toEqual({ kind: 'same', revision: 0 });
-    expect(found(nextDay, 0)).toEqual({ kind: 'new' });
-    expect(found(nextDay, SEGMENT_SIZE)).toEqual({ kind: 'same', revision: SEGMENT_SIZE });
-    expect(recall(nextDay, key(`k-${SEGMENT_SIZE}`), hex('b'))).toEqual({ kind: 'other' });
-  });
-
-  it('remembers no more than so many keys, however fast they come', () => {
-    const many = Array.from({ length: MOST_REMEMBERED_KEYS + 2 * SEGMENT_SIZE }, (_, each) => each);
-    const memory = many.reduce(
-      (state, each) => remember(state, `k-${each}`, hex('a'), each, 0),
-      NO_KEYS,
-    );
-    expect(memory.full.length * SEGMENT_SIZE).toBe(MOST_REMEMBERED_KEYS);
-    expect(recall(memory, 'k-0', hex('a'))).toEqual({ kind: 'new' });
-    const last = many.length - MOST_REMEMBERED_KEYS;
-    expect(recall(memory, `k-${last}`, hex('a'))).toEqual({ kind: 'same', revision: last });
-  });
-
-  it('knows a key by its first event, also where a segment of its memory ends', () => {
-    const full = Array.from({ length: SEGMENT_SIZE }, (_, index) => index).reduce(
-      (state, each) => remember(state, key(`k-${each}`), hex('a'), each, 0),
-      NO_KEYS,
-    );
-    const one = remember(NO_KEYS, key('one'), hex('a'), 7, 0);
-    expect(remember(one, key('one'), hex('a'), 8, 0)).toBe(one);
-    const last = key(`k-${SEGMENT_SIZE - 1}`);
-    const again = remember(full, last, hex('a'), SEGMENT_SIZE, 0);
-    expect(recall(again, last, hex('a'))).toEqual({ kind: 'same', revision: SEGMENT_SIZE - 1 });
   });
 });
 

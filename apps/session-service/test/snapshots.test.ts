@@ -3,6 +3,7 @@ import { type JsonObject, StoreUnavailable } from '@vmux/event-store';
 import {
   type ClientCommand,
   deriveExecId,
+  keysStream,
   type Placement,
   type Report,
   scopedKey,
@@ -12,9 +13,9 @@ import {
 import { seededRandom, until } from '@vmux/testing';
 import { OpenSessions } from '../src/application/open-sessions';
 import { SessionHistory } from '../src/application/session-history';
-import { SNAPSHOT_EVERY, Snapshots } from '../src/application/snapshots';
+import { SNAPSHOT_EVERY, type Snapshot, Snapshots } from '../src/application/snapshots';
 import { decideCommand, decideReport } from '../src/domain/decide';
-import { remember } from '../src/domain/key-memory';
+import { RECORD_CHARS, REMEMBERED_MS, remember, SEGMENT_KEYS } from '../src/domain/key-memory';
 import { EMPTY_LOG } from '../src/domain/log-state';
 import { exists } from '../src/domain/state';
 import { execSpecOf, specOf } from './client';
@@ -134,23 +135,80 @@ describe('a snapshot', () => {
     }
   });
 
-  it('of a state that remembers very many keys takes several events, and is still equal', async () => {
-    const store = new MemoryStore();
-    await lived(store, 20);
-    const history = historyOn(store);
-    const { session, position } = await history.load(sessionId);
-    if (!exists(session)) throw new Error('it exists');
-    const random = seededRandom(5);
-    let { keys } = session;
-    for (let count = 0; count < 30_000; count += 1)
-      keys = remember(keys, random.bytes(16).toString('base64url'), random.uuid(), count, count);
-    const large = { session: { ...session, keys }, position };
-    expect(await new Snapshots(store).keep(sessionId, large)).toBe(true);
-    expect(snapshotsIn(store).length).toBeGreaterThan(1);
-    expect(await new Snapshots(store).find(sessionId)).toEqual(large);
-    const first = store.all.findIndex(({ stream }) => stream === snapshotStream(sessionId));
-    store.all.splice(first, 1);
-    expect(await new Snapshots(store).find(sessionId)).toBeNull();
+  describe('of a state that remembers very many keys', () => {
+    const remembering = async (store: MemoryStore, count: number, after?: Snapshot, from = 0) => {
+      const { session, position } = after ?? (await historyOn(store).load(sessionId));
+      if (!exists(session)) throw new Error('it exists');
+      const random = seededRandom(count + from);
+      let { keys } = session;
+      for (let each = 0; each < count; each += 1) {
+        const used = random.bytes(16).toString('base64url');
+        keys = remember(keys, used, 'ab'.repeat(32), each, from + each);
+      }
+      return { session: { ...session, keys }, position };
+    };
+    const keysIn = (store: MemoryStore) =>
+      store.all.filter(({ stream }) => stream === keysStream(sessionId));
+    const bytesIn = (store: MemoryStore) =>
+      [...snapshotsIn(store), ...keysIn(store)].reduce(
+        (sum, { data }) => sum + (data as Buffer).length,
+        0,
+      );
+
+    it('keeps each segment of them once, so that the next one costs what is new', async () => {
+      const store = new MemoryStore();
+      await lived(store, 20);
+      const snapshots = new Snapshots(store);
+      const large = await remembering(store, 30 * SEGMENT_KEYS + 10);
+      expect(await snapshots.keep(sessionId, large)).toBe(true);
+      expect(await new Snapshots(store).find(sessionId)).toEqual(large);
+      const before = bytesIn(store);
+      const larger = await remembering(store, SEGMENT_KEYS, large);
+      // One that did not write them itself finds that they are there.
+      expect(await new Snapshots(store).keep(sessionId, larger)).toBe(true);
+      expect(bytesIn(store) - before).toBeLessThan(3 * SEGMENT_KEYS * RECORD_CHARS);
+      expect(keysIn(store)).toHaveLength(31);
+      expect(await new Snapshots(store).find(sessionId)).toEqual(larger);
+    });
+
+    it('is equal after the oldest are forgotten', async () => {
+      const store = new MemoryStore();
+      await lived(store, 20);
+      const snapshots = new Snapshots(store);
+      const first = await remembering(store, 8 * SEGMENT_KEYS);
+      await snapshots.keep(sessionId, first);
+      const nextDay = REMEMBERED_MS + 100 * SEGMENT_KEYS;
+      const later = await remembering(store, 2 * SEGMENT_KEYS, first, nextDay);
+      expect(later.session.keys.forgotten).toBeGreaterThan(0);
+      await snapshots.keep(sessionId, later);
+      expect(await new Snapshots(store).find(sessionId)).toEqual(later);
+    });
+
+    it('kept by two at once holds each segment once', async () => {
+      const store = new MemoryStore();
+      await lived(store, 20);
+      const small = await remembering(store, SEGMENT_KEYS + 1);
+      await new Snapshots(store).keep(sessionId, small);
+      const large = await remembering(store, 5 * SEGMENT_KEYS, small);
+      await Promise.all([1, 2, 3].map(() => new Snapshots(store).keep(sessionId, large)));
+      expect(keysIn(store).map(({ metadata }) => metadata.number)).toEqual([0, 1, 2, 3, 4, 5]);
+      expect(await new Snapshots(store).find(sessionId)).toEqual(large);
+    });
+
+    it('is ignored when a segment is missing, and is whole again the next time', async () => {
+      const store = new MemoryStore();
+      await lived(store, 20);
+      const large = await remembering(store, 3 * SEGMENT_KEYS + 1);
+      await new Snapshots(store).keep(sessionId, large);
+      for (const { position } of keysIn(store))
+        store.all.splice(
+          store.all.findIndex((event) => event.position === position),
+          1,
+        );
+      expect(await new Snapshots(store).find(sessionId)).toBeNull();
+      await new Snapshots(store).keep(sessionId, large);
+      expect(await new Snapshots(store).find(sessionId)).toEqual(large);
+    });
   });
 
   it('that cannot be kept costs nothing but a longer read', async () => {

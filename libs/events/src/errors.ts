@@ -17,6 +17,7 @@ export type RefusalCode =
   | 'no_placement'
   | 'nothing_to_do'
   | 'too_many'
+  | 'too_many_keys'
   // about what belongs to a session
   | 'exec_not_found'
   | 'exec_ended'

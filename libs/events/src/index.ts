@@ -72,6 +72,7 @@ export {
   traceparentText as traceparentShape,
 } from './ids';
 export {
+  keysStream,
   LOG_MARK_EVERY,
   type LogChunk,
   type LogChunkMetadata,

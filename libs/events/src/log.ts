@@ -8,6 +8,8 @@ export const LOG_MARK_EVERY = 64;
 export const sessionStream = (sessionId: string): string => `session-${sessionId}`;
 export const logStream = (sessionId: string): string => `log-${sessionId}`;
 export const snapshotStream = (sessionId: string): string => `snapshot-${sessionId}`;
+/** What snapshots remember of keys. */
+export const keysStream = (sessionId: string): string => `keys-${sessionId}`;
 /** What gateways folded of the history: a cache as well. */
 export const viewStream = (sessionId: string): string => `view-${sessionId}`;
 

@@ -15,6 +15,7 @@ export type KnownErrorCode =
   | 'quota_exceeded'
   | 'rate_limited'
   | 'too_many'
+  | 'too_many_keys'
   | 'too_many_followers'
   // about sessions and what they have
   | 'session_not_found'

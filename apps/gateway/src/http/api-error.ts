@@ -109,6 +109,7 @@ export const ERRORS: Readonly<Record<ErrorCode, readonly [status: number, hint: 
   archive_unsafe: [422, 'leave out entries that lead outside the directory'],
   file_failed: [422, 'see the error of the sandbox in the details'],
   too_many: [429, 'end some of them first'],
+  too_many_keys: [429, 'nothing was done: wait, or go on in another session'],
   rate_limited: [429, 'send fewer requests'],
   too_many_followers: [429, 'close some of the open streams'],
   quota_exceeded: [429, 'stop a session with POST /v1/sessions/<id>/stop'],

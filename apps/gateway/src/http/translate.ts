@@ -1,7 +1,7 @@
 import { HttpException } from '@nestjs/common';
 import { ArtifactTooLarge, DigestMismatch } from '@vmux/artifacts';
 import { StoreRefused, StoreUnavailable, StreamDeleted } from '@vmux/event-store';
-import { Failure, Malformed, Refusal } from '@vmux/events';
+import { Failure, Malformed, Refusal, type RefusalCode, type RefusalFacts } from '@vmux/events';
 import { KeyDestroyed } from '@vmux/key-store';
 import { BusTimeout, BusUnavailable, MalformedMessage } from '@vmux/messaging';
 import { AnswerLost } from '../application/commander';
@@ -64,7 +64,12 @@ const outcomeUnknown = (fault: unknown): ApiError =>
   );
 
 const ofRefusal = ({ code, message, facts }: Refusal): ApiError =>
-  new ApiError(code, message, null, facts, code === 'no_placement' ? RETRY_SECONDS : null);
+  new ApiError(code, message, null, facts, retrySecondsOf(code, facts));
+
+function retrySecondsOf(code: RefusalCode, { retryAfterMs }: RefusalFacts): number | null {
+  if (typeof retryAfterMs === 'number') return Math.ceil(retryAfterMs / 1000);
+  return code === 'no_placement' ? RETRY_SECONDS : null;
+}
 
 function ofFailure(failure: Failure): ApiError {
   const { code, message, retryAfterMs } = failure;

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import type { EventStore } from '@vmux/event-store';
 import {
   deriveCheckpointId,
+  keysStream,
   logStream,
   type Order,
   orderIdOf,
@@ -24,8 +25,7 @@ import type { Log } from './log';
 import type { Hands } from './orders';
 import type { Placing } from './placing';
 import type { Runners } from './runners';
-import { truncateStream } from './session-log';
-import { lastOf } from './snapshots';
+import { lastOf, truncateStream } from './streams';
 
 const LOOK_AGAIN_MS = 1000;
 const AFTER_REFUSAL_MS = 15_000;
@@ -79,7 +79,7 @@ export class Errands implements Hands {
     await this.keys.destroy(sessionId);
     this.forget(sessionId);
     await truncateStream(this.store, sessionStream(sessionId), revision);
-    for (const streamOf of [logStream, snapshotStream, viewStream]) {
+    for (const streamOf of [logStream, snapshotStream, keysStream, viewStream]) {
       const stream = streamOf(sessionId);
       const last = await lastOf(this.store, stream);
       if (last) await truncateStream(this.store, stream, last.revision + 1);

@@ -2,7 +2,7 @@ import { gunzipSync, gzipSync } from 'node:zlib';
 import type { EventStore, RecordedEvent } from '@vmux/event-store';
 import { eventIdOf, sessionStream } from '@vmux/events';
 import type { Log } from './log';
-import { keepOnlyTheLast, lastOf } from './snapshots';
+import { keepOnlyTheLast, lastOf } from './streams';
 
 /** No session's: a session id ends in four hex digits. */
 const INDEX_STREAM = 'snapshot-open-sessions';

@@ -17,7 +17,7 @@ import {
   UnknownEvent,
 } from '@vmux/events';
 import { evolve } from '../domain/evolve';
-import { SEGMENT_SIZE } from '../domain/key-memory';
+import { bytesOf } from '../domain/key-memory';
 import { exists, type Session, UNBORN } from '../domain/state';
 import type { Log } from './log';
 import { Lru } from './lru';
@@ -45,10 +45,9 @@ const plain = ({ type, data, metadata }: ReturnType<typeof encode>) => ({
 function weightOf(session: Session): number {
   if (!exists(session)) return 500;
   const { keys, execs, ended, checkpoints, ports } = session;
-  const keyCount = keys.full.length * SEGMENT_SIZE;
   const endedCount = ended.older.length + ended.newer.length;
   const smallParts = endedCount + checkpoints.length + Object.keys(ports).length;
-  return 20_000 + keyCount * 200 + Object.keys(execs).length * 2000 + smallParts * 500;
+  return 20_000 + bytesOf(keys) + Object.keys(execs).length * 2000 + smallParts * 500;
 }
 
 /**

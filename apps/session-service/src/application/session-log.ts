@@ -1,4 +1,3 @@
-import { randomUUID } from 'node:crypto';
 import { type EventStore, type JsonObject, StreamNotFound } from '@vmux/event-store';
 import {
   decodeLogEvent,
@@ -11,7 +10,7 @@ import {
 } from '@vmux/events';
 import { EMPTY_LOG, evolveLog, type LogState } from '../domain/log-state';
 import { Lru } from './lru';
-import { lastOf } from './snapshots';
+import { lastOf, truncateStream } from './streams';
 
 /** A session's log, folded from its last mark on. What is cached is a guess that the append confirms. */
 export class SessionLog {
@@ -97,14 +96,4 @@ export class SessionLog {
     }
     return log;
   }
-}
-
-export async function truncateStream(
-  store: EventStore,
-  stream: string,
-  revision: number,
-): Promise<void> {
-  await store.append(`$$${stream}`, 'any', [
-    { id: randomUUID(), type: '$metadata', data: { $tb: revision } },
-  ]);
 }

@@ -1,8 +1,10 @@
 import { promisify } from 'node:util';
 import { gunzip, gzip } from 'node:zlib';
-import { type EventStore, type RecordedEvent, StreamNotFound } from '@vmux/event-store';
+import type { EventStore, RecordedEvent } from '@vmux/event-store';
 import { eventIdOf, snapshotStream } from '@vmux/events';
-import { FOLD_VERSION, type Session } from '../domain/state';
+import { exists, FOLD_VERSION, type Session } from '../domain/state';
+import { KeySegments } from './key-segments';
+import { keepOnlyTheLast, lastOf } from './streams';
 
 export const SNAPSHOT_EVERY = 256;
 const MAX_PART_BYTES = 512 * 1024;
@@ -19,11 +21,15 @@ export interface Snapshot {
 }
 
 /**
- * Folded states, kept so that a long history need not be read again. One event as a rule; a state that
- * remembers very many keys takes several. A cache: anything odd is ignored.
+ * Folded states, kept so that a long history need not be read again. One event as a rule, a large state
+ * takes several; of the keys that it remembers only the newest are in it. A cache: anything odd is ignored.
  */
 export class Snapshots {
-  constructor(private readonly store: EventStore) {}
+  private readonly segments: KeySegments;
+
+  constructor(private readonly store: EventStore) {
+    this.segments = new KeySegments(store);
+  }
 
   async find(sessionId: string): Promise<Snapshot | null> {
     const parts = await this.lastParts(snapshotStream(sessionId));
@@ -32,13 +38,16 @@ export class Snapshots {
     const { position, revision } = first.metadata;
     if (typeof position !== 'string') return null;
     const data = Buffer.concat(parts.map((part) => part.data as Buffer));
-    const session = JSON.parse((await expanded(data)).toString('utf8')) as Session;
-    return session.revision === revision ? { session, position: BigInt(position) } : null;
+    const kept = JSON.parse((await expanded(data)).toString('utf8')) as Session;
+    const session = await this.withSegments(sessionId, kept, first.metadata.segments);
+    if (!session || session.revision !== revision) return null;
+    return { session, position: BigInt(position) };
   }
 
   /** False when the state is too large to keep. */
   async keep(sessionId: string, { session, position }: Snapshot): Promise<boolean> {
-    const data = await compressed(JSON.stringify(session), { level: 1 });
+    if (exists(session)) await this.segments.keep(sessionId, session.keys);
+    const data = await compressed(JSON.stringify(withoutSegments(session)), { level: 1 });
     const parts = Math.ceil(data.length / MAX_PART_BYTES);
     if (parts > MAX_PARTS) return false;
     const stream = snapshotStream(sessionId);
@@ -53,12 +62,24 @@ export class Snapshots {
             foldVersion: FOLD_VERSION,
             revision: session.revision,
             position: String(position),
+            segments: exists(session) ? session.keys.segments.length : 0,
             part,
             parts,
           },
         },
       ]);
     return true;
+  }
+
+  private async withSegments(
+    sessionId: string,
+    session: Session,
+    count: unknown,
+  ): Promise<Session | null> {
+    if (!exists(session)) return session;
+    if (typeof count !== 'number') return null;
+    const segments = await this.segments.find(sessionId, session.keys.forgotten, count);
+    return segments && { ...session, keys: { ...session.keys, segments } };
   }
 
   /** Those of the last snapshot, in order, or none when they are not all there. */
@@ -86,27 +107,5 @@ export class Snapshots {
   }
 }
 
-/** Null for a stream without events. */
-export async function lastOf(store: EventStore, stream: string): Promise<RecordedEvent | null> {
-  try {
-    for await (const event of store.read(stream, { direction: 'backwards', limit: 1 }))
-      return event;
-  } catch (fault) {
-    if (!(fault instanceof StreamNotFound)) throw fault;
-  }
-  return null;
-}
-
-/** Says in the stream's metadata how many of its events are kept, unless it says so already. */
-export async function keepOnlyTheLast(store: EventStore, stream: string, count = 1): Promise<void> {
-  const metadataStream = `$$${stream}`;
-  const known = await lastOf(store, metadataStream);
-  if (known && !Buffer.isBuffer(known.data) && known.data.$maxCount === count) return;
-  await store.append(metadataStream, 'any', [
-    {
-      id: eventIdOf(metadataStream, (known?.revision ?? -1) + 1, 'keep the last', count),
-      type: '$metadata',
-      data: { $maxCount: count },
-    },
-  ]);
-}
+const withoutSegments = (session: Session): Session =>
+  exists(session) ? { ...session, keys: { ...session.keys, segments: [] } } : session;

@@ -19,7 +19,7 @@ import * as rest from './decide-rest';
 import * as sandboxes from './decide-sandboxes';
 import * as sessions from './decide-sessions';
 import * as shares from './decide-shares';
-import { recall } from './key-memory';
+import { MOST_KEYS, RESERVED_KEYS, recall, roomAt } from './key-memory';
 import type { LogState } from './log-state';
 import { exists, type Session } from './state';
 
@@ -100,6 +100,7 @@ export function decideCommand(
 ): Decision {
   const repeated = 'key' in command ? revisionUnder(command, session) : null;
   if (repeated !== null) return { kind: 'repeated', revision: repeated };
+  if ('key' in command) expectRoomForKey(command, session);
   const decide = commands[command.type] as Decide<Command>;
   const events = decide(command, session, log);
   return { kind: 'append', events: withConsequences(session, events, command) };
@@ -122,4 +123,24 @@ function revisionUnder({ key, digest, owner }: ClientCommand, session: Session):
   if (found.kind === 'other')
     throw new Refusal('key_reused', 'this key was used for another request: take a new key', {});
   return found.kind === 'same' ? found.revision : null;
+}
+
+/** However many keys were used today, a session can be ended and what runs in it cancelled. */
+const mostKeys: { readonly [T in CommandType]?: number } = {
+  StopSession: Number.POSITIVE_INFINITY,
+  DeleteSession: Number.POSITIVE_INFINITY,
+  CancelExec: MOST_KEYS + RESERVED_KEYS,
+  RevokeShare: MOST_KEYS + RESERVED_KEYS,
+};
+
+/** No key is forgotten within its day: rather nothing new is taken. */
+function expectRoomForKey({ type, owner, at }: ClientCommand, session: Session): void {
+  if (type === 'CreateSession' || !exists(session) || session.owner !== owner) return;
+  const free = roomAt(session.keys, mostKeys[type] ?? MOST_KEYS, at);
+  if (free === 0) return;
+  throw new Refusal(
+    'too_many_keys',
+    `${session.sessionId} has taken ${MOST_KEYS} requests within a day: use another session too`,
+    { max: MOST_KEYS, retryAfterMs: free - at },
+  );
 }
