@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process';
-import { existsSync, mkdirSync, readFileSync } from 'node:fs';
+import { chownSync, existsSync, mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { projectRoot, releaseLater, temporaryDirectory } from '@vmux/testing';
 
@@ -15,6 +15,18 @@ export interface Invocation {
   readonly env?: NodeJS.ProcessEnv;
 }
 
+export interface OtherUser {
+  readonly uid: number;
+  /** A command that runs the command behind it as this user. */
+  readonly prefix: readonly string[];
+}
+
+/** Without any right, group or name. */
+export const nobodySpecial: OtherUser = {
+  uid: 61_234,
+  prefix: ['setpriv', '--reuid=61234', '--regid=61234', '--clear-groups', '--'],
+};
+
 /** A user with an empty home, at the front door. What they started is ended with the test file. */
 export class Newcomer {
   readonly home = temporaryDirectory('home');
@@ -25,8 +37,11 @@ export class Newcomer {
     readonly vmuxFile = join(projectRoot(), 'vmux'),
     /** Set up by whoever runs the tests: packages are not replaced under other tests. */
     private readonly more: NodeJS.ProcessEnv = { VMUX_NO_SETUP: '1' },
+    /** Who is not the user of the tests, and what makes a process theirs. */
+    private readonly other: OtherUser | null = null,
   ) {
     mkdirSync(this.project);
+    if (other) for (const path of [this.home, this.project]) chownSync(path, other.uid, other.uid);
     // Also when a test fails: nothing that was started here stays.
     releaseLater(async () => {
       const { stdout } = await this.vmux('ps', '--json');
@@ -61,7 +76,8 @@ export class Newcomer {
     readonly said: { stdout: string; stderr: string };
     readonly ended: Promise<Said>;
   } {
-    const child = spawn(this.vmuxFile, args, {
+    const [program = '', ...before] = [...(this.other?.prefix ?? []), this.vmuxFile];
+    const child = spawn(program, [...before, ...args], {
       cwd,
       env: { ...this.env, ...env },
       stdio: [stdin === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],

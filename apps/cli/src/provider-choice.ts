@@ -15,6 +15,11 @@ interface Choice {
   readonly stack: string;
 }
 
+/** A runner says nothing of what is not there at all. */
+const notOffered: Readonly<Record<string, string>> = {
+  docker: 'no engine answers',
+  ns: 'needs Linux',
+};
 const tryForMs = 60_000;
 const heardWithinMs = 5_000;
 
@@ -36,32 +41,33 @@ export async function chosenProvider(vmux: Vmux): Promise<string> {
 }
 
 async function tried(vmux: Vmux): Promise<string> {
-  const isRoot = process.getuid?.() === 0;
-  const order = isRoot
-    ? [{ provider: 'ns', because: 'this is root' }]
-    : [
-        { provider: 'docker', because: 'the Docker engine answers' },
-        { provider: 'ns', because: 'not root, and no Docker engine answers' },
-      ];
+  const order = process.getuid?.() === 0 ? ['ns', 'docker'] : ['docker', 'ns'];
   const offers = await firstOffers(vmux);
   const failures: string[] = [];
-  for (const { provider, because } of order) {
+  for (const provider of order) {
     const offer = offers.find((each) => each.provider === provider);
     const refused = !offer
-      ? 'no runner offers it'
+      ? notOffered[provider]
       : offer.available
         ? await faultOf(vmux, provider)
         : (offer.reason ?? 'not available');
     if (refused === null) {
-      await say(`provider ${provider}: ${because}, and /bin/true runs in it`);
+      await say(`provider ${provider}: ${because(provider, failures)}, and /bin/true runs in it`);
       return provider;
     }
     failures.push(`${provider}: ${refused}`);
   }
   throw new Failure(
     `no sandbox can be made here (${failures.join('; ')})`,
-    'see: vmux doctor; or name a provider: --provider',
+    'vmux doctor says what to do; or name a provider that is elsewhere: --provider',
   );
+}
+
+/** Why it is this one, after those that could not. */
+function because(provider: string, failures: readonly string[]): string {
+  const who = process.getuid?.() === 0 ? 'this is root' : 'this is not root';
+  const answers = provider === 'docker' ? ['the Docker engine answers'] : [];
+  return [who, ...failures, ...answers].join('; ');
 }
 
 /** A runner that has just been started has not been heard of yet. */

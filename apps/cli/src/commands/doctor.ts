@@ -1,24 +1,17 @@
-import { spawnSync } from 'node:child_process';
 import { lookup } from 'node:dns/promises';
 import { accessSync, constants, existsSync, mkdirSync, statfsSync } from 'node:fs';
-import { delimiter, join } from 'node:path';
+import { join } from 'node:path';
 import { noNames, parsed } from '../arguments';
+import { type Finding, pathOf, sandboxes } from '../diagnosis';
 import { exitCodes } from '../failure';
 import { savedLogin } from '../login-file';
+import type { Offer } from '../offers';
 import { findServer } from '../server';
 import { dataPathOf } from '../stack/data-directory';
 import { programsIn } from '../stack/programs';
 import { runningStack } from '../stack/stack-record';
 import { jsonText, visible } from '../terminal/escape';
 import { print } from '../terminal/output';
-
-interface Finding {
-  readonly what: string;
-  /** `bad` when vmux cannot work so, `limited` when something of it cannot. */
-  readonly state: 'good' | 'limited' | 'bad';
-  readonly detail: string;
-  readonly fix?: string;
-}
 
 const minFreeBytes = 1024 ** 3;
 const marks = { good: 'ok  ', limited: 'note', bad: 'BAD ' } as const;
@@ -27,16 +20,16 @@ const marks = { good: 'ok  ', limited: 'note', bad: 'BAD ' } as const;
 export async function doctor(args: readonly string[]): Promise<number> {
   const given = parsed('doctor', args, { json: { type: 'boolean' } });
   noNames(given, 'doctor');
-  const findings = [
+  const { offers, findings: answered } = await server();
+  const findings: Finding[] = [
     node(),
     natsServer(),
     ...program('openssl', 'openssl', 'bad'),
     ...program('cc', 'gcc libc6-dev', existsSync(builtLauncher()) ? 'limited' : 'bad'),
     data(),
-    namespaces(),
-    docker(),
+    ...sandboxes(offers),
     await previewNames(),
-    ...(await server()),
+    ...answered,
   ];
   const isWell = findings.every(({ state }) => state !== 'bad');
   if (given.has('json')) await print(jsonText({ well: isWell, findings }));
@@ -90,35 +83,6 @@ function data(): Finding {
     : { what: 'data', state: 'bad', detail, fix: 'make room, or set VMUX_DATA_DIR elsewhere' };
 }
 
-function namespaces(): Finding {
-  const what = 'sandboxes by namespaces (ns)';
-  if (process.platform !== 'linux')
-    return { what, state: 'limited', detail: 'need Linux', fix: 'use docker' };
-  if (process.getuid?.() === 0) return { what, state: 'good', detail: 'this is root on Linux' };
-  const tried = spawnSync('unshare', ['-U', '-r', '/bin/true'], { timeout: 10_000 });
-  const also = tried.status === 0 ? 'user namespaces work here' : 'user namespaces are not allowed';
-  const fix = 'run vmux as root, or start a Docker engine';
-  return { what, state: 'limited', detail: `not root; ${also}`, fix };
-}
-
-function docker(): Finding {
-  const what = 'docker';
-  if (!pathOf('docker'))
-    return {
-      what,
-      state: 'limited',
-      detail: 'not installed',
-      fix: 'needed for --provider docker only',
-    };
-  const asked = spawnSync('docker', ['version', '--format', '{{.Server.Version}}'], {
-    timeout: 10_000,
-    encoding: 'utf8',
-  });
-  if (asked.status === 0) return { what, state: 'good', detail: `answers: ${asked.stdout.trim()}` };
-  const detail = asked.stderr.trim().split('\n', 1)[0] ?? 'does not answer';
-  return { what, state: 'limited', detail, fix: 'start the engine, or join its group' };
-}
-
 async function previewNames(): Promise<Finding> {
   const what = 'preview names (*.localhost)';
   try {
@@ -132,21 +96,28 @@ async function previewNames(): Promise<Finding> {
   }
 }
 
-async function server(): Promise<Finding[]> {
+/** What is found of the server, and what the runners of this machine say that they offer. */
+async function server(): Promise<{ findings: Finding[]; offers: readonly Offer[] }> {
   const what = 'server';
   const isElsewhere = Boolean(process.env.VMUX_URL) || savedLogin() !== null;
+  const alone = (finding: Finding) => ({ findings: [finding], offers: [] });
   if (!isElsewhere && !runningStack(dataPathOf(process.env))?.url)
-    return [
-      { what, state: 'limited', detail: 'none runs here', fix: 'vmux up (run starts one too)' },
-    ];
+    return alone({
+      ...{ what, state: 'limited', detail: 'none runs here' },
+      fix: 'vmux up (run starts one too)',
+    });
   try {
     const { vmux } = await findServer();
     const { runners } = await vmux.call<Runners>('GET', '/v1/runners');
     const own: Finding = { what, state: 'good', detail: `answers at ${vmux.url}` };
-    return [own, ...runners.flatMap(providersOf)];
+    const alive = isElsewhere ? [] : runners.filter((runner) => runner.alive);
+    return {
+      findings: [own, ...runners.flatMap(providersOf)],
+      offers: alive.flatMap(({ providers }) => providers),
+    };
   } catch (fault) {
     const detail = (fault as Error).message;
-    return [{ what, state: 'bad', detail, fix: 'see its log: vmux status says where' }];
+    return alone({ what, state: 'bad', detail, fix: 'see its log: vmux status says where' });
   }
 }
 
@@ -157,12 +128,7 @@ interface Runners {
 interface Runner {
   readonly runnerId: string;
   readonly alive: boolean;
-  readonly providers: readonly {
-    readonly provider: string;
-    readonly available: boolean;
-    readonly reason: string | null;
-    readonly emulated: boolean;
-  }[];
+  readonly providers: readonly (Offer & { readonly emulated: boolean })[];
 }
 
 const providersOf = ({ runnerId, alive, providers }: Runner): Finding[] =>
@@ -177,10 +143,3 @@ const providersOf = ({ runnerId, alive, providers }: Runner): Finding[] =>
   }));
 
 const builtLauncher = (): string => join(__dirname, '../../../../native/vmux-ns');
-
-function pathOf(name: string, ...more: readonly string[]): string | null {
-  const places = [...(process.env.PATH ?? '').split(delimiter), '/usr/sbin', '/sbin', ...more];
-  for (const place of places.filter(Boolean))
-    if (existsSync(join(place, name))) return join(place, name);
-  return null;
-}

@@ -1,0 +1,112 @@
+import { spawnSync } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
+import { delimiter, join } from 'node:path';
+import type { Offer } from './offers';
+
+/** One thing that was looked at. */
+export interface Finding {
+  readonly what: string;
+  /** `bad` when vmux cannot work so, `limited` when something of it cannot. */
+  readonly state: 'good' | 'limited' | 'bad';
+  readonly detail: string;
+  readonly fix?: string;
+}
+
+const askForMs = 10_000;
+
+/** Settings of the kernel that keep users from making namespaces, and what lifts them. */
+const barriers: readonly { readonly file: string; readonly shut: string; readonly lift: string }[] =
+  [
+    {
+      file: '/proc/sys/user/max_user_namespaces',
+      shut: '0',
+      lift: 'sudo sysctl user.max_user_namespaces=15000',
+    },
+    {
+      file: '/proc/sys/kernel/unprivileged_userns_clone',
+      shut: '0',
+      lift: 'sudo sysctl kernel.unprivileged_userns_clone=1',
+    },
+    {
+      file: '/proc/sys/kernel/apparmor_restrict_unprivileged_userns',
+      shut: '1',
+      lift: 'sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0',
+    },
+  ];
+
+/**
+ * Whether a sandbox can be made here, by what, and what to do where it cannot. The runners of a stack
+ * that runs have tried; without one it is guessed from the machine.
+ */
+export function sandboxes(offers: readonly Offer[]): Finding[] {
+  const found = [namespaces(offers), docker(offers)];
+  if (found.some(({ state }) => state === 'good')) return found;
+  const fixes = found.flatMap(({ fix }) => fix ?? []);
+  return [
+    ...found,
+    {
+      ...{ what: 'sandboxes', state: 'bad', detail: 'none can be made on this machine' },
+      fix: `one of: ${fixes.join('; ')}; or a server elsewhere: vmux login URL`,
+    },
+  ];
+}
+
+function namespaces(offers: readonly Offer[]): Finding {
+  const what = 'sandboxes by namespaces (ns)';
+  if (process.platform !== 'linux')
+    return { what, state: 'limited', detail: 'need Linux', fix: 'start a Docker engine' };
+  const isRoot = process.getuid?.() === 0;
+  const offer = offers.find(({ provider }) => provider === 'ns');
+  if (offer?.available)
+    return {
+      what,
+      state: 'good',
+      detail: isRoot ? 'as root' : 'without root, tried by the runner',
+    };
+  const reason = offer?.reason ?? 'not tried: no stack runs';
+  if (isRoot)
+    return offer
+      ? { what, state: 'limited', detail: reason, fix: 'see the log: vmux status says where' }
+      : { what, state: 'good', detail: 'this is root on Linux' };
+  const tried = spawnSync('unshare', ['-U', '-r', '/bin/true'], { timeout: askForMs });
+  const mayUser = tried.status === 0;
+  const lift = mayUser ? '' : liftOfBarrier();
+  const also = mayUser ? 'user namespaces work here' : 'user namespaces are not allowed here';
+  return {
+    ...{ what, state: 'limited', detail: `not root; ${also}; ${reason}` },
+    fix: `${lift ? `${lift}, or ` : ''}run vmux as root`,
+  };
+}
+
+function liftOfBarrier(): string {
+  const shut = barriers.find(
+    ({ file, shut: value }) => existsSync(file) && readFileSync(file, 'utf8').trim() === value,
+  );
+  return shut?.lift ?? '';
+}
+
+function docker(offers: readonly Offer[]): Finding {
+  const what = 'docker';
+  const fix = 'install Docker and start its engine';
+  const offer = offers.find(({ provider }) => provider === 'docker');
+  if (offer?.available) return { what, state: 'good', detail: 'answers the runner' };
+  if (!pathOf('docker')) return { what, state: 'limited', detail: 'not installed', fix };
+  const asked = spawnSync('docker', ['version', '--format', '{{.Server.Version}}'], {
+    timeout: askForMs,
+    encoding: 'utf8',
+  });
+  if (asked.status === 0) return { what, state: 'good', detail: `answers: ${asked.stdout.trim()}` };
+  const detail = asked.stderr.trim().split('\n', 1)[0] || 'does not answer';
+  const mayNot = /permission denied/i.test(detail);
+  return {
+    ...{ what, state: 'limited', detail },
+    fix: mayNot ? 'sudo usermod -aG docker $USER, and log in again' : 'start the Docker engine',
+  };
+}
+
+export function pathOf(name: string, ...more: readonly string[]): string | null {
+  const places = [...(process.env.PATH ?? '').split(delimiter), '/usr/sbin', '/sbin', ...more];
+  for (const place of places.filter(Boolean))
+    if (existsSync(join(place, name))) return join(place, name);
+  return null;
+}
