@@ -35,6 +35,19 @@ describe('what a terminal is shown', () => {
       expect(shown([bytes.subarray(0, at), bytes.subarray(at)])).toBe(whole);
   });
 
+  it.each([
+    ['a mark of Arabic', '\u061c', '\\u061c'],
+    ['an override', '\u202e', '\\u202e'],
+    ['an isolate', '\u2066', '\\u2066'],
+    ['a deprecated format character', '\u206a', '\\u206a'],
+    ['a tag', '\u{e0041}', '\\udb40\\udc41'],
+    ['a supplementary variation selector', '\u{e0100}', '\\udb40\\udd00'],
+  ])('escapes %s, which reorders or hides text', (_what, character, written) => {
+    expect(visible(`a${character}b`)).toBe(`a${written}b`);
+    expect(JSON.parse(jsonText({ name: character }))).toEqual({ name: character });
+    expect(jsonText({ name: character })).not.toContain(character);
+  });
+
   it('escapes foreign text in tables and JSON', () => {
     expect(visible('a\u001b[2J\u202eb\n')).toBe('a\\u001b[2J\\u202eb\\u000a');
     expect(

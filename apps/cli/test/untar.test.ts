@@ -132,6 +132,24 @@ describe('an archive from a session', () => {
     await expect(unpacked(big, { maxEntries: 10, maxBytes: 4999 })).rejects.toThrow('MiB');
   });
 
+  it.each([
+    ['a directory', '5'],
+    ['a link', '2'],
+    ['a device', '3'],
+  ])('refuses %s that says it has content, without reading it', async (_what, type) => {
+    const bytes = tar({ name: 'd', type, target: 'x', content: 'y'.repeat(600) });
+    let taken = 0;
+    async function* source() {
+      for (let at = 0; at < bytes.length; at += 512) {
+        taken += 1;
+        yield bytes.subarray(at, at + 512);
+      }
+    }
+    const into = join(temporaryDirectory('untar'), 'into');
+    await expect(unpack(source(), into)).rejects.toThrow(/damaged/);
+    expect(taken).toBe(1);
+  });
+
   it('is not taken for whole when it is cut, and not for an archive when it is none', async () => {
     const whole = tar({ name: 'a', content: 'x'.repeat(2000) });
     for (const end of [100, 512, 1500, whole.length - 1024])

@@ -16,6 +16,7 @@ import { PreviewNames } from '../src/previews/preview-names';
 import { PreviewProxy } from '../src/previews/preview-proxy';
 import { PreviewServer } from '../src/previews/preview-server';
 import { PreviewTokens } from '../src/previews/preview-tokens';
+import { Strangers } from '../src/previews/strangers';
 
 export const SESSION = 'stage-0a1b';
 
@@ -34,6 +35,10 @@ export async function startStage(
     readonly previewUrl?: string;
     readonly headWithinMs?: number;
     readonly awakeAfter?: Promise<void>;
+    /** Before anything is dialled. */
+    readonly dialAfter?: () => Promise<void>;
+    readonly strangers?: Strangers;
+    readonly onRead?: (sessionId: string) => void;
   } = {},
 ): Promise<Stage> {
   const tunnel = await startTunnelServer({
@@ -79,7 +84,12 @@ export async function startStage(
         await crypto.subtle.digest('SHA-256', Buffer.from(`${session} ${bytes}`)),
       ).toString('hex'),
   });
-  const reader = { read: async (id: string) => (id === SESSION ? view : null) };
+  const reader = {
+    read: async (id: string) => {
+      options.onRead?.(id);
+      return id === SESSION ? view : null;
+    },
+  };
   const names = new PreviewNames(options.previewUrl ?? 'http://localhost');
   const access = new PreviewAccess(
     tokens,
@@ -91,12 +101,14 @@ export async function startStage(
   });
   const place = { sandbox: { sessionId: SESSION, epoch: 1, instance: 'i-1' }, runnerId: 'local' };
   const previews = new PreviewServer({
-    ...{ names, access, open, reader },
+    ...{ names, access, open, reader, strangers: options.strangers ?? new Strangers() },
     proxy: new PreviewProxy(options.headWithinMs),
     events: { stream: async () => undefined } as never,
     streams: {
       open: async (_place, request, signal) => {
+        await options.dialAfter?.();
         const stream = await tunnels.open('local', tunnel, request);
+        if (signal.aborted) stream.cancel();
         signal.addEventListener('abort', () => stream.cancel(), { once: true });
         return stream;
       },

@@ -1,3 +1,4 @@
+import { until } from '@vmux/testing';
 import type { ExecView } from '../src/application/exec-view';
 import type { ExecWaiting } from '../src/application/exec-waiting';
 import type { LogItem } from '../src/application/log-cursor';
@@ -60,11 +61,15 @@ describe('The screens of terminals', () => {
     expect(asked.slice(5)).toEqual([1000, 0]);
   });
 
-  it('are painted one after the other for those who ask at once', async () => {
-    const { screens, exec } = stage(1000);
+  it('are painted one after the other, and once for all who ask meanwhile', async () => {
+    const { screens, exec, asked } = stage(1000);
+    const first = screens.paint('web-0a1b', exec('e1'), 0);
+    await until(() => asked.length === 1);
     const painted = await Promise.all(
-      [1, 2, 3].map(() => screens.paint('web-0a1b', exec('e1'), 0)),
+      Array.from({ length: 50 }, (_, at) => screens.paint('web-0a1b', exec('e1'), at % 2)),
     );
-    expect(new Set(painted.map(({ bytes }) => bytes.toString())).size).toBe(1);
+    expect(new Set([await first, ...painted].map(({ bytes }) => bytes.toString())).size).toBe(1);
+    // The first, and one for each of two lengths of scrollback.
+    expect(asked).toEqual([0, 1000, 1000]);
   });
 });

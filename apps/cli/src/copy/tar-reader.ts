@@ -47,6 +47,8 @@ export async function* tarEntries(
     const long = extended.size === undefined ? size : Number(extended.size);
     if (!Number.isSafeInteger(long) || long < 0) throw malformed();
     const kind = kinds[type] ?? 'other';
+    // Only files have content: of anything else it would be read off for as long as it says.
+    if (kind !== 'file' && long !== 0) throw malformed();
     const entry: TarEntry = {
       path: extended.path ?? (prefix === '' ? name : `${prefix}/${name}`),
       kind,

@@ -22,6 +22,12 @@ export class RateLimit {
     return null;
   }
 
+  /** What `take` would say; takes nothing. */
+  wait(name: string): number | null {
+    const tokens = this.refilled(name);
+    return tokens < 1 ? Math.max(1, Math.ceil((1 - tokens) / this.perSecond)) : null;
+  }
+
   /** What was taken elsewhere counts here too, up to twice the burst: nobody waits for ever. */
   spend(name: string, count: number): void {
     this.set(name, Math.max(-this.burst, this.refilled(name) - count));

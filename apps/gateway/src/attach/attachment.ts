@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { RawData, WebSocket } from 'ws';
 import { type ExecView, execHasEnded } from '../application/exec-view';
 import type { LogItem } from '../application/log-cursor';
@@ -29,6 +30,8 @@ export interface AttachPort {
   /** Aborts when the client may no longer be here, or this process ends. */
   readonly signal: AbortSignal;
   readonly keepAliveMs: number;
+  /** A client that asks for more often gets one of them. */
+  readonly repaintEveryMs?: number;
   place(): Promise<Place>;
   /** The exec as of now; throws when it is gone. */
   current(): Promise<ExecView>;
@@ -41,6 +44,9 @@ export interface AttachPort {
 
 const HIGH_WATER_BYTES = 256 * 1024;
 const GONE_AFTER_MS = 1_000;
+const REPAINT_EVERY_MS = 250;
+/** Of answers that a client asks for and does not take: far more than any screen. */
+const MAX_BUFFERED_BYTES = 32 * 1024 * 1024;
 
 /** One client at one terminal. */
 export class Attachment {
@@ -49,6 +55,7 @@ export class Attachment {
   private size: frames.Size | null;
   private reading = new AbortController();
   private repaints = false;
+  private mayPaintAt = 0;
   private heard = true;
   /** What it sends is not read now, its pongs among it. */
   private isHeld = false;
@@ -118,6 +125,8 @@ export class Attachment {
       const end = await this.follow(offset);
       if (this.over.signal.aborted) return;
       if (this.repaints) {
+        await this.untilMayPaint();
+        if (this.over.signal.aborted) return;
         this.repaints = false;
         offset = null;
         continue;
@@ -128,8 +137,16 @@ export class Attachment {
     }
   }
 
+  /** A screen costs more to paint than to ask for. */
+  private async untilMayPaint(): Promise<void> {
+    const ms = this.mayPaintAt - performance.now();
+    if (ms <= 0) return;
+    await sleep(ms, undefined, { signal: this.over.signal, ref: false }).catch(() => undefined);
+  }
+
   private async paint(): Promise<number> {
     const { sessionId, exec, scrollback } = this.request;
+    this.mayPaintAt = performance.now() + (this.port.repaintEveryMs ?? REPAINT_EVERY_MS);
     const { offset, size, bytes } = await this.port.screens.paint(sessionId, exec, scrollback);
     await this.sendWhenTaken(frames.screen(offset, size, bytes));
     return offset;
@@ -192,6 +209,11 @@ export class Attachment {
 
   private send(frame: Buffer): void {
     if (this.over.signal.aborted) return;
+    if (this.socket.bufferedAmount > MAX_BUFFERED_BYTES) {
+      this.socket.terminate();
+      this.end();
+      return;
+    }
     this.socket.send(frame, { binary: true }, () => this.wake());
   }
 

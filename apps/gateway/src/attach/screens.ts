@@ -17,6 +17,8 @@ interface Kept {
   readonly screen: Screen;
   offset: number;
   work: Promise<unknown>;
+  /** By scrollback: what was asked for and is not begun, for everybody who asks meanwhile. */
+  readonly coming: Map<number, Promise<Painted>>;
 }
 
 /** Never more of a log than this is replayed for one screen. */
@@ -47,13 +49,17 @@ export class Screens {
   /** As of now: everything that the log has when this is called is in it. */
   async paint(sessionId: string, exec: ExecView, scrollback: number): Promise<Painted> {
     const kept = await this.keptOf(sessionId, exec);
+    const coming = kept.coming.get(scrollback);
+    if (coming) return coming;
     const work = kept.work.then(async () => {
+      kept.coming.delete(scrollback);
       await this.catchUp(kept, sessionId, exec);
       const { screen, offset } = kept;
       return { offset, size: screen.size, bytes: screen.repaint(scrollback) };
     });
     // A read that failed left the screen where it had come to: the next one goes on from there.
     kept.work = work.catch(() => undefined);
+    kept.coming.set(scrollback, work);
     return work;
   }
 
@@ -71,6 +77,7 @@ export class Screens {
       screen: new Screen(spec?.pty ?? DEFAULT_SIZE),
       offset: 0,
       work: Promise.resolve(),
+      coming: new Map(),
     };
     this.kept.set(key, kept);
     this.evict(key);

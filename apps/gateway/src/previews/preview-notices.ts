@@ -27,6 +27,11 @@ export const NOTICES = {
     title: 'Not from another site',
     text: 'Another site made this request with your cookie. It was not passed on.',
   },
+  tooOften: {
+    status: 429,
+    title: 'Too many requests',
+    text: 'You were turned away too often. Try again shortly, with a link that opens this preview.',
+  },
   nothing: { status: 404, title: 'Nothing here', text: 'This path is not the app’s.' },
   ended: {
     status: 410,

@@ -14,6 +14,8 @@ export interface Passage {
   readonly url: string;
   readonly signal: AbortSignal;
   dial(): Promise<OpenedStream>;
+  /** Before anything more is read of what the client sends. */
+  begins?(): void;
 }
 
 /** The app answered with something that is no HTTP, or not all of it. */
@@ -31,6 +33,14 @@ export class NoAnswer extends Error {
   constructor(ms: number) {
     super(`the app did not begin to answer within ${ms / 1000} s`);
     this.name = 'NoAnswer';
+  }
+}
+
+/** Whoever asked has left before the app was reached: nobody is told anything. */
+export class VisitorGone extends Error {
+  constructor() {
+    super('the visitor has left');
+    this.name = 'VisitorGone';
   }
 }
 
@@ -92,12 +102,13 @@ export class PreviewProxy {
   }
 
   private async exchange(
-    { name }: Passage,
+    { name, begins }: Passage,
     answer: Head,
     socket: Duplex,
     head: Buffer,
     protocol: string,
   ): Promise<void> {
+    begins?.();
     const { message } = answer;
     const headers = responseHeaders(message.rawHeaders, { name });
     if (!('socket' in answer)) {
@@ -115,7 +126,12 @@ export class PreviewProxy {
     const chunked = request.headers['transfer-encoding'] !== undefined;
     const clientIp = request.socket.remoteAddress ?? '';
     const about: Forwarding = { name, scheme, clientIp, chunked, upgrade };
-    const socket = new TunnelSocket(await passage.dial());
+    const tunnel = await passage.dial();
+    if (passage.signal.aborted) {
+      tunnel.cancel();
+      throw new VisitorGone();
+    }
+    const socket = new TunnelSocket(tunnel);
     return httpRequest({
       method: request.method,
       path: url,

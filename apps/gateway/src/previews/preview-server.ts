@@ -20,8 +20,9 @@ import { cookieNameOf, valuesOf } from './preview-headers';
 import type { PreviewName, PreviewNames } from './preview-names';
 import { NOTICES, waiting } from './preview-notices';
 import { EVENTS_PATH, type Notice, refuseSocket, showNotice, wantsHtml } from './preview-pages';
-import { BadAnswer, NoAnswer, type Passage, type PreviewProxy } from './preview-proxy';
+import { BadAnswer, NoAnswer, type Passage, type PreviewProxy, VisitorGone } from './preview-proxy';
 import { isPort, isReserved } from './reserved-ports';
+import type { Strangers } from './strangers';
 import type { WaitingEvents } from './waiting-events';
 
 export interface PreviewParts {
@@ -29,6 +30,7 @@ export interface PreviewParts {
   readonly access: PreviewAccess;
   readonly proxy: PreviewProxy;
   readonly open: OpenPreviews;
+  readonly strangers: Strangers;
   readonly events: WaitingEvents;
   readonly reader: Pick<SessionReader, 'read'>;
   readonly streams: Pick<SandboxStreams, 'open' | 'awake'>;
@@ -57,11 +59,13 @@ export class PreviewServer {
     try {
       await this.answer(request, response, name);
     } catch (fault) {
+      if (fault instanceof VisitorGone || response.destroyed) return;
       showNotice(request, response, this.noticeFor(fault, name));
     }
   }
 
   async serveUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer, name: PreviewName) {
+    const lookAway = watchForEnd(socket);
     try {
       if (request.headers.upgrade?.toLowerCase() !== 'websocket')
         return refuseSocket(socket, NOTICES.protocol);
@@ -70,12 +74,13 @@ export class PreviewServer {
       const { visitor, url, view } = entered;
       const notice = notServed(view, name);
       if (notice) return refuseSocket(socket, notice);
-      await this.during(name, visitor, async (signal) => {
+      await this.during(name, visitor, socket, async (signal) => {
         const place = await this.placeOf(view, name, visitor, signal);
-        const passage = this.passage(request, name, url, place, signal);
+        const passage = { ...this.passage(request, name, url, place, signal), begins: lookAway };
         await this.parts.proxy.upgrade(passage, socket, head, 'websocket');
       });
     } catch (fault) {
+      lookAway();
       if (!socket.destroyed) refuseSocket(socket, this.noticeFor(fault, name));
     }
   }
@@ -92,7 +97,7 @@ export class PreviewServer {
       this.wakeFor(view, name, visitor);
       return showNotice(request, response, waiting(view, name, this.mayWake(view, name, visitor)));
     }
-    await this.during(name, visitor, async (signal) => {
+    await this.during(name, visitor, response, async (signal) => {
       const place = await this.placeOf(view, name, visitor, signal);
       await this.parts.proxy.pass(this.passage(request, name, url, place, signal), response);
     });
@@ -101,8 +106,12 @@ export class PreviewServer {
   private async entered(request: IncomingMessage, name: PreviewName, isUpgrade: boolean) {
     if (!isWellFormed(request)) return { kind: 'out', why: 'malformed' } as const;
     if (!isPort(name.port)) return { kind: 'out', why: 'port' } as const;
+    const { strangers, names } = this.parts;
+    const waitSeconds = strangers.wait(request, name, names.scheme);
+    if (waitSeconds !== null) return { kind: 'out', why: 'tooOften', waitSeconds } as const;
     const view = await this.parts.reader.read(name.sessionId);
     const admission = await this.parts.access.admit(request, name, view, isUpgrade);
+    strangers.settled(request, name, admission);
     if (admission.kind !== 'in' || !view) return admission as Exclude<Admission, { kind: 'in' }>;
     return { ...admission, view };
   }
@@ -129,21 +138,31 @@ export class PreviewServer {
   ): Promise<void> {
     if (url !== EVENTS_PATH || request.method !== 'GET')
       return showNotice(request, response, NOTICES.nothing);
-    await this.during(name, visitor, (signal) =>
+    await this.during(name, visitor, response, (signal) =>
       this.parts.events.stream(response, name, maySeeLog(visitor), signal),
     );
   }
 
+  /** Whoever leaves gives up the place at once, whatever is still under way for them. */
   private async during(
     { sessionId, port }: PreviewName,
     visitor: Visitor,
+    client: ServerResponse | Duplex,
     work: (signal: AbortSignal) => Promise<void>,
   ): Promise<void> {
+    if (client.destroyed) throw new VisitorGone();
     const held = this.parts.open.enter(sessionId, port, visitor);
     if (!held) throw new TooMany();
+    const gone = new AbortController();
+    const leave = () => {
+      held.leave();
+      gone.abort();
+    };
+    client.once('close', leave);
     try {
-      await work(held.signal);
+      await work(AbortSignal.any([held.signal, gone.signal]));
     } finally {
+      client.off('close', leave);
       held.leave();
     }
   }
@@ -209,6 +228,16 @@ export class PreviewServer {
   }
 }
 
+/** That a client has left shows only to who reads: what it sends meanwhile is kept for later. */
+function watchForEnd(socket: Duplex): () => void {
+  const look = () => {
+    if (socket.readableLength === 0) socket.read(0);
+  };
+  const leave = () => void socket.destroy();
+  socket.on('readable', look).on('end', leave);
+  return () => void socket.off('readable', look).off('end', leave);
+}
+
 class TooMany extends Error {}
 
 class Waits extends Error {
@@ -226,9 +255,18 @@ const isWellFormed = ({ rawHeaders, url = '' }: IncomingMessage): boolean =>
   (url.startsWith('/') || url === '*') &&
   valuesOf(rawHeaders, 'transfer-encoding').every((value) => value.toLowerCase() === 'chunked');
 
-const noticeOf = (
-  entered: Exclude<Admission, { kind: 'in' }> | { kind: 'out'; why: 'port' | 'malformed' },
-): Notice => (entered.kind === 'out' ? NOTICES[entered.why] : NOTICES.token);
+type Refused =
+  | Exclude<Admission, { kind: 'in' }>
+  | { readonly kind: 'out'; readonly why: 'port' | 'malformed' }
+  | { readonly kind: 'out'; readonly why: 'tooOften'; readonly waitSeconds: number };
+
+function noticeOf(entered: Refused): Notice {
+  if (entered.kind !== 'out') return NOTICES.token;
+  const notice: Notice = NOTICES[entered.why];
+  return entered.why === 'tooOften'
+    ? { ...notice, retryAfterSeconds: entered.waitSeconds }
+    : notice;
+}
 
 function notServed(view: SessionView, { port }: PreviewName): Notice | null {
   if (isReserved(view.provider, port)) return NOTICES.port;

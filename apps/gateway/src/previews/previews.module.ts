@@ -28,6 +28,7 @@ import { PreviewNames } from './preview-names';
 import { PreviewProxy } from './preview-proxy';
 import { PreviewServer } from './preview-server';
 import { PreviewTokens } from './preview-tokens';
+import { Strangers } from './strangers';
 import { WaitingEvents } from './waiting-events';
 
 @Module({
@@ -77,7 +78,8 @@ import { WaitingEvents } from './waiting-events';
       ) => {
         const events = new WaitingEvents(store, new LogReader(store, reader), reader, runners);
         const proxy = new PreviewProxy();
-        const parts = { names, access, open, reader, streams, metrics, logger, events, proxy };
+        const seen = { names, access, open, reader, strangers: new Strangers() };
+        const parts = { ...seen, streams, metrics, logger, events, proxy };
         return new PreviewServer(parts);
       },
     },

@@ -6,7 +6,9 @@ import { millisecondsOf } from '../http/dto';
 
 const LONGEST_MS = 300_000;
 
-/** Waits, for whoever asks for it, until what was asked of a session is done or has failed. */
+/**
+ * Waits, for whoever asks for it and is still there, until what was asked of a session is done or has failed.
+ */
 export class Settling {
   constructor(private readonly reader: Pick<SessionReader, 'waitFor'>) {}
 
@@ -18,7 +20,13 @@ export class Settling {
     isDone: (view: SessionView) => boolean = ({ operation }) => operation === null,
   ): Promise<{ readonly session?: object }> {
     if (wait === undefined) return {};
-    const patience = AbortSignal.timeout(Math.min(millisecondsOf(wait), LONGEST_MS));
+    const gone = new AbortController();
+    reply.raw.once('close', () => gone.abort());
+    const patience = AbortSignal.any([
+      AbortSignal.timeout(Math.min(millisecondsOf(wait), LONGEST_MS)),
+      gone.signal,
+    ]);
+    if (reply.raw.destroyed) gone.abort();
     const done = (view: SessionView) =>
       view.revision >= revision && isDone(view) ? view : undefined;
     const view = await this.reader.waitFor(sessionId, done, patience);
