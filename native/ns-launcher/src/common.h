@@ -136,6 +136,7 @@ int command_destroy(const struct spec *spec);
 int command_salvage(const struct spec *spec);
 int command_guard(const struct spec *spec);
 int command_addresses(void);
+int command_clone(int argc, char **argv);
 int command_mask(const char *tree, const char *out);
 int command_removed(const char *dir, const char *since_ns, const char *out);
 

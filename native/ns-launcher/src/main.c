@@ -132,6 +132,7 @@ int main(int argc, char **argv) {
     return command_removed(dir, since, out);
   }
   if (!strcmp(command, "addresses")) return command_addresses();
+  if (!strcmp(command, "clone")) return command_clone(argc, argv);
   if (!strcmp(command, "guard")) {
     parse(argc, argv, &spec);
     return command_guard(&spec);

@@ -93,17 +93,15 @@ export class NsDisks {
     if (this.whyNot === undefined) await rm(this.#diskOf(key), { force: true });
   }
 
-  /** The sandbox stands still and its filesystem is synced. */
-  async keep(key: string, ref: string, facts: NsDiskFacts): Promise<NativeCheckpoint> {
+  /** What `clone` makes of the disk, and says the size of, under a name that was not there before. */
+  async keep(
+    key: string,
+    ref: string,
+    facts: NsDiskFacts,
+    clone: (disk: string, draft: string) => Promise<number>,
+  ): Promise<NativeCheckpoint> {
     const draft = `${this.#imageOf(ref)}~`;
-    await rm(draft, { force: true });
-    await copyFile(this.#diskOf(key), draft, constants.COPYFILE_FICLONE_FORCE).catch(
-      (fault: NodeJS.ErrnoException) => {
-        if (fault.code !== 'ENOENT') throw fault;
-        throw new DriverRefused('unsupported', 'its disk was made where files cannot be cloned');
-      },
-    );
-    const bytes = (await stat(draft)).blocks * 512;
+    const bytes = await clone(this.#diskOf(key), draft);
     await this.#record(ref, {
       version: 1,
       ...facts,

@@ -1,12 +1,13 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { readFile, rm, writeFile } from 'node:fs/promises';
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DriverRefused, type NativeCheckpoint, type SandboxId } from '@vmux/runner-kit';
 import type { NsBase } from './ns-base';
 import type { NsFreezer } from './ns-cgroup';
 import type { NsDiskFacts, NsDisks } from './ns-checkpoint-store';
 import { runProgram } from './ns-launcher';
-import { cgroupNameOf, isAlive, keyOf, type NsState, ownProcess } from './ns-store';
+import { cgroupNameOf, isAlive, keyOf, type NsState, ownProcess, readIfThere } from './ns-store';
 
 /** In a sandbox's directory: since when its files are the workload's, in nanoseconds since 1970. */
 export const SINCE = 'since';
@@ -22,7 +23,10 @@ export interface Standing {
 
 /** Clones of disks, taken while everything in the sandbox stands still. */
 export class NsCheckpoints {
-  constructor(private readonly disks: NsDisks) {}
+  constructor(
+    private readonly disks: NsDisks,
+    private readonly launcherPath: string,
+  ) {}
 
   async take(
     { state, directory, name }: Standing,
@@ -35,26 +39,25 @@ export class NsCheckpoints {
     const ref = refOf(state.id, name ?? randomBytes(16).toString('hex'));
     const before = await this.disks.find(ref);
     if (before) return before;
-    const [pid] = (await readFile(join(directory, 'pid'), 'utf8')).split(' ');
-    const sync = () => runProgram('sync', ['-f', `/proc/${pid}/root`], signal);
-    const facts = await factsOf(state, directory);
-    const stood = await freezer.isFrozen(cgroup);
-    if (stood) {
-      await sync();
-      return this.disks.keep(key, ref, facts);
-    }
-    // Most of what is to be written is written while it goes on: it stands still for the rest alone.
-    await sync();
-    const still = join(directory, STILL);
-    await writeFile(still, await ownProcess());
-    try {
-      await freezer.set(cgroup, true, signal);
-      await sync();
-      return await this.disks.keep(key, ref, facts);
-    } finally {
-      await freezer.set(cgroup, false);
-      await rm(still, { force: true });
-    }
+    const [pid = ''] = readFileSync(join(directory, 'pid'), 'utf8').split(' ');
+    const facts = factsOf(state, directory);
+    const clone = async (disk: string, draft: string, still: readonly string[]) => {
+      const args = ['clone', pid, String(process.pid), disk, draft, ...still];
+      return Number(await runProgram(this.launcherPath, args, signal));
+    };
+    if (await freezer.isFrozen(cgroup))
+      return this.disks.keep(key, ref, facts, (disk, draft) => clone(disk, draft, []));
+    return this.disks.keep(key, ref, facts, async (disk, draft) => {
+      const still = join(directory, STILL);
+      writeFileSync(still, await ownProcess());
+      try {
+        return await clone(disk, draft, [freezer.directoryOf(cgroup)]);
+      } finally {
+        // It has gone on by itself, unless the program was killed.
+        await freezer.set(cgroup, false);
+        rmSync(still, { force: true });
+      }
+    });
   }
 
   /** Lets go on what stands still for a checkpoint whose taker was killed. */
@@ -81,17 +84,12 @@ export class NsCheckpoints {
 
 export const treesOf = ({ trees }: NsBase): readonly string[] => trees.map(({ target }) => target);
 
-async function factsOf(
+function factsOf(
   { trees = [], image = null, createdAtMs }: NsState,
   directory: string,
-): Promise<NsDiskFacts> {
-  const sinceNs = await readFile(join(directory, SINCE), 'utf8').catch(
-    (fault: NodeJS.ErrnoException) => {
-      // Its runner was killed while it began: a little early is not wrong.
-      if (fault.code === 'ENOENT') return `${createdAtMs}000000`;
-      throw fault;
-    },
-  );
+): NsDiskFacts {
+  // Without one its runner was killed while it began: a little early is not wrong.
+  const sinceNs = readIfThere(join(directory, SINCE)) ?? `${createdAtMs}000000`;
   return { trees, image, sinceNs };
 }
 

@@ -35,6 +35,7 @@ import {
   keyOf,
   NsStore,
   ownProcess,
+  readIfThere,
   startTimeOf,
 } from './ns-store';
 import { diskTemplate, unreadableCopy } from './ns-templates';
@@ -265,7 +266,7 @@ export class NsDriver implements SandboxDriver {
   }
 
   #checkpoints(disks: NsDisks): NsCheckpoints {
-    return new NsCheckpoints(disks);
+    return new NsCheckpoints(disks, this.#options.launcherPath);
   }
 
   async removed(id: SandboxId, { signal }: CallOptions = {}): Promise<readonly string[]> {
@@ -373,12 +374,7 @@ export class NsDriver implements SandboxDriver {
   }
 
   async #look(directory: string, key: string): Promise<Probe> {
-    const text = await readFile(join(directory, 'pid'), 'utf8').catch(
-      (fault: NodeJS.ErrnoException) => {
-        if (fault.code === 'ENOENT') return '';
-        throw fault;
-      },
-    );
+    const text = readIfThere(join(directory, 'pid')) ?? '';
     const [pid, ticks, boot] = text.trim().split(' ');
     if (!pid) return { state: 'gone', evidence: 'it never started' };
     if (boot !== (await bootId())) return { state: 'gone', evidence: 'the machine was restarted' };
