@@ -1,9 +1,12 @@
 import { Bench, type ContractTarget } from './contract/bench';
-import { checkpointContract, movingContract } from './contract/checkpoints';
+import { momentContract } from './contract/checkpoint-moments';
+import { checkpointContract } from './contract/checkpoints';
 import { execContract } from './contract/execs';
 import { filesContract } from './contract/files';
+import { layerContract } from './contract/layers';
 import { lifetimeContract } from './contract/lifetime';
 import { limitsContract } from './contract/limits';
+import { movingContract } from './contract/moving';
 import { outputContract } from './contract/output';
 import { terminalContract } from './contract/terminals';
 
@@ -30,6 +33,8 @@ export function driverContract(
     terminalContract(bench);
     filesContract(bench);
     checkpointContract(bench);
+    momentContract(bench);
+    layerContract(bench);
     limitsContract(bench);
     lifetimeContract(bench);
   });

@@ -72,6 +72,8 @@ export interface SandboxRecord {
   readonly probe: Probe;
   /** The checkpoint of this driver that it was restored from. */
   readonly restoredFrom?: string | null;
+  /** The portable checkpoint whose files its root began with: what that had removed is gone from it too. */
+  readonly madeOf?: string | null;
 }
 
 /** A provider's own fast form of a checkpoint; the portable form is made of the supervisor's archives. */
@@ -83,6 +85,25 @@ export interface NativeCheckpoint {
 export interface OpenedCheckpoint {
   readonly id: SandboxId;
   readonly client: SupervisorClient;
+}
+
+/** A tar archive as engines of containers take it for a layer of an image. */
+export interface Layer {
+  readonly bytes: number;
+  readonly stream: AsyncIterable<Buffer>;
+}
+
+/** The files of a portable checkpoint. */
+export interface CheckpointFiles {
+  readonly artifact: string;
+  /** What has to lie over the sandbox's base (null) or over an earlier checkpoint of the same sandbox. */
+  over(artifact: string | null): Promise<Layer>;
+}
+
+export interface CheckpointKeeper {
+  readonly ref: string;
+  /** Makes the driver's form; the sandbox goes on meanwhile, or is no more. */
+  keep(files: CheckpointFiles, options?: CallOptions): Promise<void>;
 }
 
 export interface CallOptions {
@@ -159,6 +180,12 @@ export interface SandboxDriver {
     read: (opened: OpenedCheckpoint) => Promise<T>,
     options?: CallOptions,
   ): Promise<T>;
+
+  /**
+   * Of drivers whose own form is made out of the portable one: what keeps a checkpoint of this sandbox. What
+   * is restored from that form is looked at, and what is not as it was is put right.
+   */
+  keeper?(id: SandboxId, artifact: string, options?: CallOptions): Promise<CheckpointKeeper>;
 
   /** Every checkpoint that this driver has, the oldest first. */
   checkpoints?(

@@ -2,9 +2,12 @@ export {
   CAPABILITIES,
   type CallOptions,
   type Capability,
+  type CheckpointFiles,
+  type CheckpointKeeper,
   type CheckpointOptions,
   type CreateOptions,
   type DriverCapabilities,
+  type Layer,
   type NativeCheckpoint,
   type OpenedCheckpoint,
   type Probe,
@@ -52,6 +55,7 @@ export type { ConnectOptions } from './supervisor-connection';
 export type { Bytes, FileCall, SupervisorFiles } from './supervisor-files';
 export type { ReadItem } from './supervisor-streams';
 export type { PortItem, WatchItem } from './supervisor-watch';
+export { plainFile, TAR_END, tarHeader, tarPadding } from './work/layer-tar';
 export { type Runner, type RunnerSettings, startRunner } from './work/runner';
 export {
   isLoopback,

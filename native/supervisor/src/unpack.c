@@ -11,7 +11,7 @@
 
 #include "worker.h"
 
-enum { MAX_PATH = 4096, MAX_DEPTH = 2048, MAX_VALUE = 65536, MAX_PIECE = 1 << 20 };
+enum { MAX_PATH = 4096, MAX_DEPTH = 2048, MAX_VALUE = 65536, MAX_PIECE = 1 << 20, MAX_XATTRS = 16 * MAX_VALUE };
 
 struct entry {
   uint8_t type;
@@ -81,6 +81,24 @@ static struct timespec time_of(uint64_t ns) {
   return (struct timespec){.tv_sec = seconds, .tv_nsec = (long)rest};
 }
 
+// Of one entry: each name with its end, the length of its value, its value.
+static char xattrs[MAX_XATTRS];
+static size_t xattrs_len;
+
+// They follow the entry in the stream.
+static void read_xattrs(void) {
+  xattrs_len = 0;
+  for (uint16_t count = (uint16_t)read_number(2); count > 0; count--) {
+    if (sizeof xattrs - xattrs_len < MAX_VALUE + 512) give_up(E_INVALID, 0, "too many attributes of the checkpoint");
+    xattrs_len += read_text(xattrs + xattrs_len, 256) + 1;
+    uint32_t len = (uint32_t)read_number(4);
+    if (len > MAX_VALUE) give_up(E_INVALID, 0, "an attribute of the checkpoint is too long");
+    memcpy(xattrs + xattrs_len, &len, sizeof len);
+    read_exactly(xattrs + xattrs_len + sizeof len, len);
+    xattrs_len += sizeof len + len;
+  }
+}
+
 static void read_entry(struct entry *e, uint8_t type) {
   e->type = type;
   e->mode = (uint32_t)read_number(4) & 07777;
@@ -91,6 +109,7 @@ static void read_entry(struct entry *e, uint8_t type) {
   e->path_len = read_text(e->path, sizeof e->path);
   read_text(e->link, sizeof e->link);
   check_path(e->path);
+  read_xattrs();
 }
 
 static int open_directory(const char *path) {
@@ -144,17 +163,17 @@ static void stamp(int dir, const char *base, struct timespec mtime, const char *
   if (utimensat(dir, base, times, AT_SYMLINK_NOFOLLOW) < 0) fail_at("cannot set the time of", path, errno);
 }
 
-// They follow the entry in the stream and are set after the owner, whose change would clear some.
-static void read_xattrs(int dir, const char *base, const char *path) {
-  static char name[256], value[MAX_VALUE];
-  uint16_t count = (uint16_t)read_number(2);
-  if (count && fchdir(dir) < 0) fail_at("cannot enter the directory of", path, errno);
-  for (; count > 0; count--) {
-    read_text(name, sizeof name);
-    uint32_t len = (uint32_t)read_number(4);
-    if (len > sizeof value) give_up(E_INVALID, 0, "an attribute of the checkpoint is too long");
-    read_exactly(value, len);
-    if (base && lsetxattr(base, name, value, len, 0) < 0) fail_at("cannot set an attribute of", path, errno);
+// After the owner and the bytes: changing either clears some.
+static void set_xattrs(int dir, const char *base, const char *path) {
+  if (xattrs_len && fchdir(dir) < 0) fail_at("cannot enter the directory of", path, errno);
+  for (size_t at = 0; at < xattrs_len;) {
+    const char *name = xattrs + at;
+    uint32_t len;
+    at += strlen(name) + 1;
+    memcpy(&len, xattrs + at, sizeof len);
+    at += sizeof len;
+    if (lsetxattr(base, name, xattrs + at, len, 0) < 0) fail_at("cannot set an attribute of", path, errno);
+    at += len;
   }
 }
 
@@ -203,8 +222,8 @@ static void make_file(struct entry *e) {
   int dir = holder(e->path, &base, true);
   int fd = open_file(dir, base, e->path);
   own(dir, base, e);
-  read_xattrs(dir, base, e->path);
   fill(fd, e);
+  set_xattrs(dir, base, e->path);
   // After the owner and the bytes: changing either clears the set-id bits.
   if (fchmod(fd, e->mode) < 0) fail_at("cannot set the mode of", e->path, errno);
   close(fd);
@@ -222,7 +241,7 @@ static void make_directory(struct entry *e) {
     if (mkdirat(dir, base, 0700) < 0) fail_at("cannot make", e->path, errno);
   }
   own(dir, base, e);
-  read_xattrs(dir, base, e->path);
+  set_xattrs(dir, base, e->path);
   close(dir);
   if (depth == MAX_DEPTH) fail_at("too deep a tree at", e->path, ENAMETOOLONG);
   open_directories[depth++] = (struct open_directory){strdup(e->path), e->mode, e->mtime};
@@ -263,7 +282,7 @@ static void make_link(struct entry *e) {
   }
   if (failed) fail_at("cannot make", e->path, failed);
   if (e->type != 'h') own(dir, base, e);
-  read_xattrs(dir, base, e->path);
+  set_xattrs(dir, base, e->path);
   if (e->type == 'p' && fchmodat(dir, base, e->mode, 0) < 0) fail_at("cannot set the mode of", e->path, errno);
   if (e->type != 'h') stamp(dir, base, e->mtime, e->path);
   close(dir);
@@ -273,7 +292,6 @@ static void remove_entry(struct entry *e) {
   const char *base;
   int dir = *e->path ? holder(e->path, &base, false) : -1;
   if (dir >= 0) clear_way(dir, base, e->path);
-  read_xattrs(-1, NULL, e->path);
   close_fd(&dir);
 }
 

@@ -9,6 +9,13 @@ const SPOOL = `/${OURS}/spool`;
 
 const label = (name: string) => `dev.vmux.${name}`;
 export const RUNNER_LABEL = label('runner');
+const RESTORED_LABEL = label('restored-from');
+
+/** What a container was made of that is made of a checkpoint. */
+export interface Restored {
+  readonly ref: string;
+  readonly sinceNs: string;
+}
 
 /**
  * What a workload that is root inside may still do: manage its own files, users and processes, and listen
@@ -34,6 +41,7 @@ export function containerOptions(
   image: string,
   runnerId: string,
   limitsDisk: boolean,
+  restored: Restored | null,
 ): ContainerCreateOptions {
   return {
     name: containerName(id),
@@ -49,10 +57,15 @@ export function containerOptions(
       `--epoch=${id.epoch}`,
       `--instance=${id.instance}`,
       '--lease-seconds=0',
+      ...(restored ? [`--since-ns=${restored.sinceNs}`] : []),
     ],
     Cmd: [],
     Healthcheck: { Test: ['NONE'] },
-    Labels: { ...labelsOf(id, limits), [RUNNER_LABEL]: runnerId },
+    Labels: {
+      ...labelsOf(id, limits),
+      [RUNNER_LABEL]: runnerId,
+      ...(restored ? { [RESTORED_LABEL]: restored.ref } : {}),
+    },
     HostConfig: {
       NetworkMode: 'none',
       Privileged: false,
@@ -84,13 +97,19 @@ const labelsOf = (id: SandboxId, limits: SandboxLimits): Record<string, string> 
 });
 
 /** What the labels say of a container, or nothing when it is not one of ours. */
-export function sandboxOf(
-  labels: Readonly<Record<string, string>>,
-): { readonly id: SandboxId; readonly limits: SandboxLimits } | undefined {
+export function sandboxOf(labels: Readonly<Record<string, string>>):
+  | {
+      readonly id: SandboxId;
+      readonly limits: SandboxLimits;
+      readonly restoredFrom: string | null;
+    }
+  | undefined {
   const sessionId = labels[label('session')];
   const epoch = Number(labels[label('epoch')]);
   const instance = labels[label('instance')];
   const limits = labels[label('limits')];
   if (!sessionId || !Number.isSafeInteger(epoch) || !instance || !limits) return undefined;
-  return { id: { sessionId, epoch, instance }, limits: JSON.parse(limits) as SandboxLimits };
+  const id = { sessionId, epoch, instance };
+  const restoredFrom = labels[RESTORED_LABEL] ?? null;
+  return { id, limits: JSON.parse(limits) as SandboxLimits, restoredFrom };
 }

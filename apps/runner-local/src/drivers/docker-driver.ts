@@ -3,12 +3,14 @@ import type { Duplex } from 'node:stream';
 import {
   type CallOptions,
   type Capability,
+  type CheckpointKeeper,
   type DriverCapabilities,
   DriverRefused,
   DriverUnavailable,
   type NativeCheckpoint,
   type Probe,
   type SandboxDriver,
+  SandboxError,
   SandboxGone,
   type SandboxId,
   type SandboxRecord,
@@ -20,6 +22,7 @@ import {
   containerName,
   containerOptions,
   OURS,
+  type Restored,
   RUNNER_LABEL,
   SOCKET,
   SUPERVISOR,
@@ -28,6 +31,7 @@ import {
 import { DockerEgress, hostsFrom, networkOptions } from './docker-egress';
 import { type DockerEndpoint, optionsOf } from './docker-endpoint';
 import { ExecPipe } from './docker-exec-pipe';
+import { artifactOf, DockerLayers } from './docker-layers';
 import { resolveHosts } from './ns-egress-hosts';
 
 export interface DockerDriverSettings {
@@ -49,8 +53,9 @@ interface Change {
 }
 
 const notYet = 'not offered by the docker driver yet';
-/** A commit copies every changed file each time; the portable form stores what has changed since the last. */
-const noCommit = 'a commit of the engine takes longer than the portable form: that is used instead';
+/** A commit cuts times to seconds, drops attributes, fills holes and takes our own files along. */
+const noCommit =
+  'its checkpoints are layers made out of portable ones: that takes an artifact store';
 
 const MAX_GUARDED = 4096;
 
@@ -64,11 +69,13 @@ export class DockerDriver implements SandboxDriver {
   readonly provider = 'docker';
   private readonly docker: Docker;
   private readonly egress: DockerEgress | undefined;
+  private readonly layers: DockerLayers;
   /** By container and start: whether its network was seen to be guarded. */
   private readonly guarded = new Map<string, Promise<void>>();
 
   constructor(private readonly settings: DockerDriverSettings) {
     this.docker = new Docker(optionsOf(settings.endpoint));
+    this.layers = new DockerLayers(this.docker, settings.runnerId);
     const { guardFile } = settings;
     this.egress = guardFile ? new DockerEgress(this.docker, guardFile) : undefined;
   }
@@ -104,7 +111,16 @@ export class DockerDriver implements SandboxDriver {
     }
   }
 
-  async create(spec: SandboxSpec, { signal }: CallOptions = {}): Promise<void> {
+  create(spec: SandboxSpec, { signal }: CallOptions = {}): Promise<void> {
+    return this.make(spec, spec.image ?? this.settings.defaultImage, null, signal);
+  }
+
+  private async make(
+    spec: SandboxSpec,
+    image: string,
+    restored: Restored | null,
+    signal?: AbortSignal,
+  ): Promise<void> {
     if (spec.egress && !this.egress)
       throw new DriverRefused(
         'unsupported',
@@ -114,10 +130,9 @@ export class DockerDriver implements SandboxDriver {
       throw new DriverRefused('invalid', 'allowHosts adds to egress: switch egress on');
     if (spec.gpu)
       throw new DriverRefused('unsupported', 'a docker sandbox has no GPU: choose a GPU provider');
-    const image = spec.image ?? this.settings.defaultImage;
     const limitsDisk = await this.call(() => this.limitsDisk());
     const allowed = await resolveHosts(spec.allowHosts ?? []);
-    const options = containerOptions(spec, image, this.settings.runnerId, limitsDisk);
+    const options = containerOptions(spec, image, this.settings.runnerId, limitsDisk, restored);
     const egress = spec.egress ? this.egress : undefined;
     if (egress) {
       Object.assign(options.HostConfig ?? {}, networkOptions(options.name ?? '', allowed));
@@ -159,7 +174,10 @@ export class DockerDriver implements SandboxDriver {
     return containers.flatMap((container) => {
       const ours = sandboxOf(container.Labels);
       if (!ours) return [];
-      return [{ ...ours, createdAtMs: container.Created * 1000, probe: probeOf(container.State) }];
+      const { restoredFrom } = ours;
+      const madeOf = restoredFrom && artifactOf(restoredFrom);
+      const [createdAtMs, probe] = [container.Created * 1000, probeOf(container.State)];
+      return [{ ...ours, createdAtMs, probe, madeOf }];
     });
   }
 
@@ -202,8 +220,33 @@ export class DockerDriver implements SandboxDriver {
     throw new DriverRefused('unsupported', noCommit);
   }
 
-  async restore(): Promise<void> {
-    throw new DriverRefused('unsupported', noCommit);
+  async keeper(id: SandboxId, artifact: string): Promise<CheckpointKeeper> {
+    const { Image } = await this.call(() => this.containerOf(id).inspect());
+    const { ref, keep } = await this.call(() => this.layers.keeper(id, Image, artifact));
+    return { ref, keep: (files, options) => this.call(() => keep(files, options)) };
+  }
+
+  async restore(
+    spec: SandboxSpec,
+    { ref }: NativeCheckpoint,
+    { signal }: CallOptions = {},
+  ): Promise<void> {
+    const found = await this.call(() => this.layers.find(ref));
+    if (!found) throw new DriverRefused('unsupported', 'this runner does not have the checkpoint');
+    const base = await this.call(() =>
+      this.layers.layersOf(spec.image ?? this.settings.defaultImage),
+    );
+    if (base.join() !== found.layers.slice(0, found.baseLayers).join())
+      throw new DriverRefused('unsupported', 'the checkpoint is of another base');
+    await this.make(spec, found.imageId, { ref, sinceNs: found.sinceNs }, signal);
+  }
+
+  checkpoints(): Promise<readonly { readonly ref: string; readonly sessionId: string }[]> {
+    return this.call(() => this.layers.refs());
+  }
+
+  forget(ref: string): Promise<void> {
+    return this.call(() => this.layers.forget(ref));
   }
 
   async removed(id: SandboxId): Promise<readonly string[]> {
@@ -216,6 +259,7 @@ export class DockerDriver implements SandboxDriver {
   async destroy(id: SandboxId): Promise<void> {
     await this.remove(this.containerOf(id));
     await this.call(async () => this.egress?.removeNetwork(containerName(id)));
+    await this.call(() => this.layers.sweep());
   }
 
   async close(): Promise<void> {}
@@ -284,7 +328,7 @@ export class DockerDriver implements SandboxDriver {
     try {
       return await work();
     } catch (error) {
-      throw translated(error);
+      throw error instanceof SandboxError ? error : translated(error);
     }
   }
 }

@@ -12,13 +12,15 @@ import { Bases, baseOf } from './base-of';
 import { FileIndexes } from './checkpoint-index';
 import { NativeCheckpoints } from './native-checkpoints';
 import { pause } from './pause';
+import { removedBy } from './removed-by';
 import { restoreCheckpoint } from './restore-checkpoint';
 import type { Origin, RunnerJournal } from './runner-journal';
-import type { Held } from './sandboxes';
+import type { Held, Log } from './sandboxes';
 import { type TakenTree, takeCheckpoint } from './take-checkpoint';
 
 export interface CheckpointsSettings {
   readonly runnerId: string;
+  readonly log: Log;
   readonly artifacts: ArtifactStore | undefined;
   readonly journal: RunnerJournal;
   readonly signal: AbortSignal;
@@ -81,20 +83,22 @@ export class Checkpoints {
     }
     const store = this.store();
     const client = await worker.client();
-    const { limits } = await driver.adopt(id, { signal });
+    const { limits, madeOf = null } = await driver.adopt(id, { signal });
+    const removedBefore = await removedBy(store, madeOf);
     const taken = await takeCheckpoint({
       client,
       store,
       index: this.indexes.of(id),
       base: origin?.base ?? UNKNOWN_BASE,
-      removed: async () => (await driver.removed?.(id, { signal })) ?? [],
+      removed: async () => [...((await driver.removed?.(id, { signal })) ?? []), ...removedBefore],
       maxBytes: Math.max(LEAST_ROOM, limits.diskMiB * ROOM_FACTOR * MiB),
       hold,
       signal,
     });
     if (hold) await this.untilCarried({ id, driver, worker });
     const base = origin?.base ?? UNKNOWN_BASE;
-    return { checkpointId, name: null, epoch: id.epoch, ...taken, native: null, base };
+    const kept = await this.native.keep({ id, driver, worker }, taken.artifact, store);
+    return { checkpointId, name: null, epoch: id.epoch, ...taken, native: kept, base };
   }
 
   /** Puts the files back and says what was found. A repeat comes to the same. */
@@ -108,14 +112,14 @@ export class Checkpoints {
     const { signal } = this.settings;
     const { base: taken, manifestDigest, native } = checkpoint;
     const { restoredFrom = null } = await held.driver.adopt(held.id, { signal });
-    if (restoredFrom !== null && restoredFrom === native?.ref)
-      return { base: taken, restoredDigest: manifestDigest };
+    const present = restoredFrom !== null && restoredFrom === native?.ref;
+    if (present && !held.driver.keeper) return { base: taken, restoredDigest: manifestDigest };
     const store = this.store();
-    const { base } = await this.originOf(held, image);
+    const { base } = present ? { base: taken } : await this.originOf(held, image);
     const client = await held.worker.client();
     const index = this.indexes.of(held.id);
     try {
-      const settings = { client, store, index, base, allowBaseChange, signal };
+      const settings = { client, store, index, base, allowBaseChange, present, signal };
       return { base, restoredDigest: await restoreCheckpoint(checkpoint, settings) };
     } catch (error) {
       throw signal.aborted ? error : asDriverFault(error);

@@ -5,11 +5,13 @@ import type { CreateOptions, SandboxDriver, SandboxSpec } from '../driver';
 import { DriverRefused } from '../errors';
 import type { ScannedEntry } from '../supervisor-tree-answers';
 import { FileIndex } from './checkpoint-index';
-import type { Held } from './sandboxes';
+import { checkpointFiles } from './layer-stream';
+import type { Held, Log } from './sandboxes';
 import { type TakenTree, takeCheckpoint } from './take-checkpoint';
 
 export interface NativeSettings {
   readonly runnerId: string;
+  readonly log: Log;
   readonly signal: AbortSignal;
 }
 
@@ -18,11 +20,15 @@ const MAX_ARCHIVED_BYTES = 1024 * 1024 * MiB;
 /** Of one session; older ones are restored from their portable form. */
 const KEPT_OF_A_SESSION = 8;
 const MAX_INDEXES = 32;
+/** More than that are not worth waiting for. */
+const MAX_WAITING = 32;
 
 /** Checkpoints in the form that a driver has of its own: taken and restored at once, whatever their size. */
 export class NativeCheckpoints {
   private readonly indexes = new Map<string, FileIndex>();
   private archiving: Promise<unknown> = Promise.resolve();
+  private keeping: Promise<unknown> = Promise.resolve();
+  private waiting = 0;
 
   constructor(private readonly settings: NativeSettings) {}
 
@@ -48,6 +54,37 @@ export class NativeCheckpoints {
       if (error instanceof DriverRefused) return undefined;
       throw error;
     }
+  }
+
+  /**
+   * Of a driver whose form is made out of the portable one: where it will be. It is made afterwards, one
+   * after the other; until it is there, and if it never is, the portable one is restored.
+   */
+  async keep(
+    { id, driver }: Held,
+    artifact: string,
+    store: ChunkStore,
+  ): Promise<Checkpoint['native']> {
+    const { runnerId, signal, log } = this.settings;
+    if (!driver.keeper || this.waiting >= MAX_WAITING) return null;
+    const keeper = await driver.keeper(id, artifact, { signal }).catch((error) => {
+      log('a checkpoint is kept in its portable form alone', { ...id, reason: String(error) });
+      return undefined;
+    });
+    if (!keeper) return null;
+    const { ref } = keeper;
+    this.waiting += 1;
+    this.keeping = this.keeping
+      .then(() => keeper.keep(checkpointFiles(store, artifact), { signal }))
+      .then(() => this.prune(driver, id.sessionId, ref))
+      .catch((error) => {
+        if (!signal.aborted)
+          log('a checkpoint has no form of its driver', { ref, reason: String(error) });
+      })
+      .finally(() => {
+        this.waiting -= 1;
+      });
+    return { provider: driver.provider, runnerId, ref };
   }
 
   /** False when there is none here that fits: the sandbox is created and the portable form unpacked. */

@@ -18,6 +18,7 @@ import type { FileIndex } from './checkpoint-index';
 import { scanTree } from './checkpoint-tree';
 import { scanRoom } from './scan-room';
 import { manifestEntry } from './take-checkpoint';
+import { unlike } from './unlike';
 import { unpackStream } from './unpack-stream';
 
 export interface RestoreSettings {
@@ -47,7 +48,8 @@ export async function restoreCheckpoint(
   const root = await readRoot(store, checkpoint.artifact);
   if (root.treeDigest !== checkpoint.manifestDigest)
     throw new ManifestRefused('it is of another tree than the history says');
-  await client.trees.unpack(unpackStream(store, root), { signal });
+  const wanted = settings.present ? await unlike(root, client, store, signal) : undefined;
+  await client.trees.unpack(unpackStream(store, root, wanted), { signal });
   const look = (maxScanBytes: number) => digestFound(root, maxScanBytes, settings);
   const { digest, contents } = await scanRoom.run(look, signal);
   settings.index.rememberPieces(contents, new Set([...root.manifest, checkpoint.artifact]));

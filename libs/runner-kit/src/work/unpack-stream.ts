@@ -16,19 +16,23 @@ const KEPT_PIECES = 24;
 const MAX_PIECE = 1024 * 1024;
 const SENT_AT_ONCE = 64 * 1024;
 
-type Step =
+export type Step =
   | { readonly kind: 'entry'; readonly entry: ManifestEntry }
   | { readonly kind: 'bytes'; readonly segment: Segment; readonly piece: Promise<Buffer> }
   | { readonly kind: 'end' };
 
-/** A stored checkpoint as UNPACK takes it: each entry's head, and of a file its bytes by offset. */
+/**
+ * A stored checkpoint, or what is wanted of it, as UNPACK takes it: each entry's head, and of a file its
+ * bytes by offset.
+ */
 export async function* unpackStream(
   store: ChunkStore,
   root: CheckpointRoot,
+  wanted: (entry: ManifestEntry) => boolean = () => true,
 ): AsyncGenerator<Buffer> {
   let held: Buffer[] = [];
   let size = 0;
-  for await (const part of partsOf(store, root)) {
+  for await (const part of partsOf(store, entriesOf(store, root, wanted))) {
     held.push(part);
     size += part.length;
     if (size < SENT_AT_ONCE) continue;
@@ -39,9 +43,20 @@ export async function* unpackStream(
   yield Buffer.concat(held);
 }
 
-async function* partsOf(store: ChunkStore, root: CheckpointRoot): AsyncGenerator<Buffer> {
+async function* entriesOf(
+  store: ChunkStore,
+  root: CheckpointRoot,
+  wanted: (entry: ManifestEntry) => boolean,
+): AsyncGenerator<ManifestEntry> {
+  for await (const entry of readEntries(store, root)) if (wanted(entry)) yield entry;
+}
+
+async function* partsOf(
+  store: ChunkStore,
+  entries: AsyncIterable<ManifestEntry>,
+): AsyncGenerator<Buffer> {
   let file: FileBytes | undefined;
-  for await (const step of lookingAhead(stepsOf(store, root))) {
+  for await (const step of lookingAhead(stepsOf(store, entries))) {
     if (step.kind === 'entry') {
       yield encodeHead(step.entry);
       file = step.entry.content && new FileBytes(step.entry);
@@ -58,9 +73,12 @@ async function* partsOf(store: ChunkStore, root: CheckpointRoot): AsyncGenerator
   yield Buffer.from('z');
 }
 
-async function* stepsOf(store: ChunkStore, root: CheckpointRoot): AsyncGenerator<Step> {
+export async function* stepsOf(
+  store: ChunkStore,
+  entries: AsyncIterable<ManifestEntry>,
+): AsyncGenerator<Step> {
   const pieces = new Pieces(store);
-  for await (const entry of readEntries(store, root)) {
+  for await (const entry of entries) {
     if (isExcluded(entry.path)) throw new ManifestRefused(`/${entry.path} is not a session’s`);
     yield { kind: 'entry', entry };
     if (!entry.content) continue;
@@ -71,7 +89,7 @@ async function* stepsOf(store: ChunkStore, root: CheckpointRoot): AsyncGenerator
 }
 
 /** Fetches what comes next while what is here is being sent. */
-async function* lookingAhead(steps: AsyncGenerator<Step>): AsyncGenerator<Step> {
+export async function* lookingAhead(steps: AsyncGenerator<Step>): AsyncGenerator<Step> {
   const waiting: Step[] = [];
   const wanted = new Map<string, number>();
   const count = (step: Step, by: 1 | -1) => {
