@@ -4,7 +4,9 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import {
+  accessSync,
   chmodSync,
+  constants,
   copyFileSync,
   existsSync,
   mkdirSync,
@@ -71,23 +73,44 @@ export async function ensurePackages({ production = false } = {}) {
 
 /**
  * nats-server, without root and without a system service: the one on PATH, one that was unpacked before,
- * the distribution's package unpacked into the data directory, else Homebrew's.
+ * the distribution's package unpacked into the data directory, else Homebrew's, else an image of which
+ * the stack makes a container.
  */
 export async function ensureNats(dataDirectory) {
   const programs = join(dataDirectory, 'programs');
-  if (onPath('nats-server') || existsSync(join(programs, 'nats-server'))) return;
+  const imageFile = join(programs, 'nats-image');
+  const known = ['nats-server', 'nats-image'].map((name) => join(programs, name));
+  if (onPath('nats-server') || known.some((path) => existsSync(path))) return;
   if (onPath('apt-get') && onPath('dpkg-deb') && (await unpackedNats(programs))) return;
   if (onPath('brew')) {
     say('installing nats-server with brew');
     run('brew', ['install', '--quiet', 'nats-server']);
     return;
   }
+  const image = process.env.VMUX_NATS_IMAGE || 'nats:2.10-alpine';
+  if (onPath('docker') && (await hasImage(image))) {
+    say(`nats-server will run in a container of the image ${image}`);
+    mkdirSync(programs, { recursive: true, mode: 0o700 });
+    writeFileSync(imageFile, `${image}\n`);
+    return;
+  }
   fail(
     'nats-server is missing on this machine\n' +
       '  Debian, Ubuntu: sudo apt-get install nats-server\n' +
       '  macOS:          brew install nats-server\n' +
-      '  elsewhere:      https://github.com/nats-io/nats-server/releases, on your PATH',
+      '  elsewhere:      start a Docker engine, or put a release of nats-io/nats-server on your PATH',
   );
+}
+
+/** Pulled where it is missing; false where no engine answers. */
+async function hasImage(image) {
+  const asked = (...args) => spawnSync('docker', args, { encoding: 'utf8', timeout: 600_000 });
+  if (asked('version').status !== 0) return false;
+  if (asked('image', 'inspect', image).status === 0) return true;
+  say(`pulling the image ${image}, which has nats-server`);
+  const { status, stderr } = asked('pull', '--quiet', image);
+  if (status !== 0) say(`it cannot be pulled: ${stderr.trim().split('\n', 1)[0]}`);
+  return status === 0;
 }
 
 export async function unpackedNats(programs) {
@@ -205,8 +228,18 @@ async function shown(what, program, args) {
 const command = ([program, ...args]) => [program, args];
 const onPath = (program) =>
   [...(process.env.PATH ?? '').split(delimiter), '/usr/sbin', '/sbin'].some((dir) =>
-    existsSync(join(dir, program)),
+    isProgram(join(dir, program)),
   );
+
+function isProgram(path) {
+  try {
+    accessSync(path, constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 const isAllowed = () => process.getuid() === 0 || spawnSync('sudo', ['-n', 'true']).status === 0;
 
 /** Without a question where it may; somebody at a terminal is asked. */

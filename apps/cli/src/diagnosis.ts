@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
+import { accessSync, constants, existsSync, readFileSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 import type { Offer } from './offers';
 
@@ -106,7 +106,19 @@ function docker(offers: readonly Offer[]): Finding {
 
 export function pathOf(name: string, ...more: readonly string[]): string | null {
   const places = [...(process.env.PATH ?? '').split(delimiter), '/usr/sbin', '/sbin', ...more];
-  for (const place of places.filter(Boolean))
-    if (existsSync(join(place, name))) return join(place, name);
-  return null;
+  return (
+    places
+      .filter(Boolean)
+      .map((place) => join(place, name))
+      .find(isProgram) ?? null
+  );
+}
+
+function isProgram(path: string): boolean {
+  try {
+    accessSync(path, constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
 }

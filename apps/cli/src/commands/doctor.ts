@@ -1,5 +1,5 @@
 import { lookup } from 'node:dns/promises';
-import { accessSync, constants, existsSync, mkdirSync, statfsSync } from 'node:fs';
+import { accessSync, constants, existsSync, mkdirSync, readFileSync, statfsSync } from 'node:fs';
 import { join } from 'node:path';
 import { noNames, parsed } from '../arguments';
 import { type Finding, pathOf, sandboxes } from '../diagnosis';
@@ -8,7 +8,7 @@ import { savedLogin } from '../login-file';
 import type { Offer } from '../offers';
 import { findServer } from '../server';
 import { dataPathOf } from '../stack/data-directory';
-import { programsIn } from '../stack/programs';
+import { natsImageIn, programsIn } from '../stack/programs';
 import { runningStack } from '../stack/stack-record';
 import { jsonText, visible } from '../terminal/escape';
 import { print } from '../terminal/output';
@@ -53,9 +53,14 @@ function node(): Finding {
 function natsServer(): Finding {
   const found = pathOf('nats-server', programsIn(dataPathOf(process.env)));
   if (found) return { what: 'nats-server', state: 'good', detail: found };
+  const imageFile = natsImageIn(dataPathOf(process.env));
+  if (existsSync(imageFile)) {
+    const detail = `in a container: ${readFileSync(imageFile, 'utf8').trim()}`;
+    return { what: 'nats-server', state: 'good', detail };
+  }
   return {
     ...{ what: 'nats-server', state: 'bad', detail: 'not found' },
-    fix: 'Debian, Ubuntu: run ./vmux run once, or sudo apt-get install nats-server; macOS: brew install nats-server',
+    fix: 'Debian, Ubuntu: run ./vmux run once, or sudo apt-get install nats-server; macOS: brew install nats-server; elsewhere: start a Docker engine and run ./vmux run once',
   };
 }
 

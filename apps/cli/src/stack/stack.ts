@@ -1,10 +1,10 @@
 import { createServer } from 'node:net';
 import { join, resolve } from 'node:path';
-import { type Role, renderServerConfig, userOf } from '@vmux/messaging';
+import { type Role, userOf } from '@vmux/messaging';
 import type { DataDirectory } from './data-directory';
 import { extrasNamed } from './extras';
+import { natsPart } from './nats';
 import { type Part, type PartSettings, readyJson, startPart } from './part';
-import { programsIn } from './programs';
 
 export interface StackSettings {
   readonly data: DataDirectory;
@@ -61,7 +61,7 @@ export async function startStack(settings: StackSettings): Promise<Stack> {
       args: [join(resolve(settings.dist), 'apps', name, 'src/main.js')],
       ready: readyJson,
     });
-    const nats = await natsPart(data, roles);
+    const nats = await natsPart(data, roles, await freePort());
     const store = await eventStorePart(data, service('event-store'));
     const [, { port, caFile, passwordFile }] = await Promise.all([start(nats.part), start(store)]);
     const shared = {
@@ -120,28 +120,6 @@ export async function startStack(settings: StackSettings): Promise<Stack> {
     await stop();
     throw error;
   }
-}
-
-async function natsPart(
-  data: DataDirectory,
-  roles: readonly Role[],
-): Promise<{ part: PartSettings; url: string }> {
-  const port = await freePort();
-  const users = roles.map((role) => ({ role, password: data.secret(`nats-${userOf(role)}`) }));
-  const jetStreamDirectory = data.directory('nats');
-  const config = data.write(
-    'nats.conf',
-    renderServerConfig({ host: '127.0.0.1', port, jetStreamDirectory, users }),
-  );
-  const part = {
-    name: 'nats-server',
-    command: 'nats-server',
-    args: ['--config', config],
-    // Servers of the system may lie outside the PATH of an ordinary user.
-    env: { PATH: `${process.env.PATH ?? ''}:/usr/sbin:/sbin:${programsIn(data.path)}` },
-    ready: (line: string) => (line.includes('Server is ready') ? {} : undefined),
-  };
-  return { part, url: `nats://127.0.0.1:${port}` };
 }
 
 async function eventStorePart(
