@@ -39,6 +39,8 @@ export class FakeRunner {
   readonly execs = new Map<string, FakeExec>();
   readonly faults: unknown[] = [];
   readonly scripts = new Map<string, Script>();
+  /** Whether its provider can be used now. */
+  available = true;
   private readonly service: Service;
   private readonly timer: NodeJS.Timeout;
   private readonly incarnation = randomUUID();
@@ -146,10 +148,10 @@ export class FakeRunner {
 
   private beat(): void {
     const capabilities = ['pty', 'suspend', 'checkpoint', 'fork'];
-    const { runnerId, incarnation, provider } = this;
+    const { runnerId, incarnation, provider, available } = this;
     const heartbeat = {
       ...{ runnerId, incarnation, at: Date.now(), draining: false },
-      providers: [{ provider, available: true, reason: null, capabilities, emulated: true }],
+      providers: [{ provider, available, reason: null, capabilities, emulated: true }],
       capacity: {
         ...{ sandboxes: this.sandboxes.size, maxSandboxes: 10_000, freeMemoryMiB: 4096 },
         ...{ freeDiskMiB: 4096, cpus: 2, load: 0 },

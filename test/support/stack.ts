@@ -61,8 +61,8 @@ export async function startStack(): Promise<Stack> {
   return { dir, nats, events, store, bus, env };
 }
 
-export function startRunner(stack: Stack, runnerId?: string): FakeRunner {
-  const runner = new FakeRunner(stack.bus, runnerId);
+export function startRunner(stack: Stack, runnerId?: string, provider?: string): FakeRunner {
+  const runner = new FakeRunner(stack.bus, runnerId, provider);
   releaseLater(() => runner.stop());
   return runner;
 }

@@ -17,7 +17,6 @@ describe('A rehydration that is asked for again', () => {
       { session: async () => ({ id: SESSION }), ask: async () => answer } as never,
       { since: async () => [item, item] } as never,
       {} as never,
-      {} as never,
       { wait: async () => ({}) } as never,
     );
     const caller = { keyId: 'k', owner: 'ann', scopes: [], liveSessions: null };

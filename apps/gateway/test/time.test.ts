@@ -17,7 +17,7 @@ beforeAll(async () => {
   stack = await startStack();
   runner = startRunner(stack);
   await startService(stack);
-  gateway = await startGateway(stack);
+  gateway = await startGateway(stack, 'gateway-1', { VMUX_LIVE_SESSIONS: '50' });
 }, 60_000);
 afterAll(releaseAll);
 
@@ -72,6 +72,41 @@ describe('what a session can be asked beside its commands', () => {
       );
       expect(shown).toMatchObject({ name: 'child', owner: 'local', lineage: { parent: id } });
     }
+  });
+
+  it('is answered from its key, also when the provider that it named is there no longer', async () => {
+    const elsewhere = startRunner(stack, 'fake-2', 'docker');
+    const offered = async () => {
+      const { runners } = (await gateway.api.get('/v1/runners')).json;
+      return runners.some(
+        ({ runnerId, providers }: { runnerId: string; providers: { available: boolean }[] }) =>
+          runnerId === 'fake-2' && providers.some(({ available }) => available),
+      );
+    };
+    await until(offered);
+    const asked = [];
+    for (const [verb, body] of [
+      ['move', { provider: 'docker' }],
+      ['fork', { provider: 'docker' }],
+      ['rehydrate', { provider: 'docker', force: true }],
+    ] as const) {
+      const path = `/v1/sessions/${await runningSession(verb)}/${verb}`;
+      const headers = { 'idempotency-key': verb };
+      const first = await gateway.api.post(path, body, headers);
+      expect([verb, first.status]).toEqual([verb, 202]);
+      asked.push({ path, body, headers, first });
+    }
+    elsewhere.available = false;
+    await until(async () => !(await offered()));
+    for (const { path, body, headers, first } of asked) {
+      const again = await gateway.api.post(path, body, headers);
+      expect([path, again.status, again.json]).toEqual([path, 202, first.json]);
+      const anew = await gateway.api.post(path, body);
+      expect([path, anew.status]).not.toEqual([path, 202]);
+    }
+    const id = await runningSession('nowhere');
+    const refused = await gateway.api.post(`/v1/sessions/${id}/move`, { provider: 'docker' });
+    expect([refused.status, refused.json.code]).toEqual([503, 'no_placement']);
   });
 
   it('is refused what makes no sense now', async () => {

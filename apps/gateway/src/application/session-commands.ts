@@ -75,8 +75,15 @@ export class SessionCommands {
     return { view, exec } satisfies { view: SessionView; exec: ExecView };
   }
 
-  /** The same key finds the same session; an id that is another's moves on to the next attempt. */
-  async create(asking: Asking, wanted: NewSession): Promise<Answer> {
+  /**
+   * The same key finds the same session; an id that is another's moves on to the next attempt. Only what
+   * is new has to be admitted.
+   */
+  async create(
+    asking: Asking,
+    wanted: NewSession,
+    admit: () => Promise<void> = async () => {},
+  ): Promise<Answer> {
     const key = keyOf(asking);
     const { owner } = asking.caller;
     const { name, provider, body } = wanted;
@@ -87,6 +94,7 @@ export class SessionCommands {
         throw new Refusal('session_deleted', `${sessionId} was deleted`, { sessionId });
       if (known && known.createdBy !== key) continue;
       if (!known) {
+        await admit();
         await this.withinQuota(asking.caller);
         await this.createKeys.bind(key, owner, name);
       }

@@ -59,10 +59,13 @@ export class SessionsController {
     const wanted = newSessionFrom(body, this.config);
     expectFits(wanted.provider, wanted.spec.resources);
     const { bundle } = wanted.spec;
-    // To know a digest is no right to what it names.
-    if (bundle && !(await this.artifacts.ownedBy(asking.caller.owner, bundle)))
-      throw new ApiError('bundle_not_found', 'you have not uploaded this bundle', null, { bundle });
-    const answer = await this.sessions.create(asking, wanted);
+    const answer = await this.sessions.create(asking, wanted, async () => {
+      // To know a digest is no right to what it names.
+      if (bundle && !(await this.artifacts.ownedBy(asking.caller.owner, bundle)))
+        throw new ApiError('bundle_not_found', 'you have not uploaded this bundle', null, {
+          bundle,
+        });
+    });
     reply.header('location', `/v1/sessions/${answer.accepted.sessionId}`);
     return { ...sessionJson(viewOf(answer)), ...answered(reply, answer) };
   }

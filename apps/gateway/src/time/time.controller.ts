@@ -11,7 +11,6 @@ import type { FastifyReply } from 'fastify';
 import { type Answer, type Asking, keyOf } from '../application/commander';
 import type { Caller } from '../application/key-ring';
 import { Ledger } from '../application/ledger';
-import { RunnerBoard } from '../application/runner-board';
 import { SessionCommands } from '../application/session-commands';
 import type { SessionView } from '../application/session-view';
 import { answered } from '../http/answered';
@@ -20,7 +19,6 @@ import { Needs } from '../http/auth.guard';
 import { Asked, By } from '../http/request-context';
 import { checkpointAt } from './checkpoint-at';
 import { ForkTrees } from './fork-trees';
-import { expectOffered } from './offered';
 import { Settling } from './settling';
 import {
   ForkDto,
@@ -41,7 +39,6 @@ export class TimeController {
     @Inject(SessionCommands) private readonly sessions: SessionCommands,
     @Inject(Ledger) private readonly ledger: Ledger,
     @Inject(ForkTrees) private readonly trees: ForkTrees,
-    @Inject(RunnerBoard) private readonly runners: RunnerBoard,
     @Inject(Settling) private readonly settling: Settling,
   ) {}
 
@@ -116,7 +113,6 @@ export class TimeController {
     @Res({ passthrough: true }) reply: FastifyReply,
   ) {
     const { checkpointId = null, provider = null, allowBaseChange = false, force = false } = body;
-    if (provider !== null) await expectOffered(this.runners, provider);
     const view = await this.sessions.session(asking.caller, sessionId);
     const replay = body.replay ? await this.ledger.since(view, checkpointId) : [];
     const data = { checkpointId, provider, allowBaseChange, force, replay };
@@ -136,7 +132,6 @@ export class TimeController {
     @Query() { wait }: SettledQuery,
     @Res({ passthrough: true }) reply: FastifyReply,
   ) {
-    await expectOffered(this.runners, provider);
     const checkpointId = deriveCheckpointId(sessionId, keyOf(asking));
     const data = { provider, checkpointId, allowBaseChange };
     return this.ask(reply, asking, sessionId, 'MoveSession', data, wait);
@@ -155,7 +150,6 @@ export class TimeController {
     const { count = 1, provider = null } = body;
     if (body.at !== undefined && body.checkpointId !== undefined)
       throw new ApiError('invalid_request', 'give at most one of checkpointId and at');
-    if (provider !== null) await expectOffered(this.runners, provider);
     const key = keyOf(asking);
     const forkId = deriveForkId(sessionId, key);
     const parent = await this.sessions.session(asking.caller, sessionId);

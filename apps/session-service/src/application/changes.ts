@@ -81,6 +81,8 @@ export class Changes {
         : null;
     const decision = decideCommand({ ...command, placement }, session, log);
     if (decision.kind === 'repeated') return decision;
+    const elsewhere = providerNamed(command);
+    if (elsewhere !== null) await this.placing.expectOffered(elsewhere);
     const next = foreseen(session, decision.events);
     const wanted = isLiving(next) ? wantedSandbox(next) : null;
     const found = wanted && isLiving(next) ? this.placing.forWanted(next, wanted) : null;
@@ -113,6 +115,12 @@ export class Changes {
     }
   }
 }
+
+/** Where the command sends a session, or makes others, by its own word. */
+const providerNamed = ({ type, data }: ClientCommand | SystemCommand): string | null =>
+  type === 'MoveSession' || type === 'ForkSession' || type === 'RehydrateSession'
+    ? data.provider
+    : null;
 
 export function causeOf(command: ClientCommand | SystemCommand): Cause {
   const { principal, correlationId } = command;

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Capability, Placement, Resources } from '@vmux/events';
+import { type Capability, type Placement, Refusal, type Resources } from '@vmux/events';
 import { type Wanted, wantedSandbox } from '../domain/consequences';
 import type { Living } from '../domain/state';
 import type { Runners } from './runners';
@@ -16,14 +16,19 @@ export class Placing {
     private readonly startedAt: number = now(),
   ) {}
 
-  async forNew(provider: string, resources: Resources): Promise<Placement | null> {
-    for (;;) {
-      const found = this.runners.place({ provider, capabilities: needs(resources) });
-      // Without the capability it is refused for that, not for want of a runner.
-      const offered = found ?? this.runners.place({ provider, capabilities: [] });
-      if (offered || this.now() - this.startedAt > LISTEN_FIRST_MS) return offered;
-      await sleep(LOOK_EVERY_MS);
-    }
+  forNew(provider: string, resources: Resources): Promise<Placement | null> {
+    return this.heard(
+      () =>
+        this.runners.place({ provider, capabilities: needs(resources) }) ??
+        // Without the capability it is refused for that, not for want of a runner.
+        this.runners.place({ provider, capabilities: [] }),
+    );
+  }
+
+  /** Refuses what would wait for a runner that is not there. */
+  async expectOffered(provider: string): Promise<void> {
+    if (await this.heard(() => this.runners.isOffered(provider) || null)) return;
+    throw new Refusal('no_placement', `no runner offers ${provider} now: start one`, { provider });
   }
 
   /** Whether a runner is there for the sandbox that is wanted; it is not taken yet. */
@@ -42,6 +47,15 @@ export class Placing {
       this.runners.place({ provider, capabilities, except }) ??
       this.runners.place({ provider, capabilities })
     );
+  }
+
+  /** What is looked for among the runners; whoever has just started listens for a while first. */
+  private async heard<T>(look: () => T | null): Promise<T | null> {
+    for (;;) {
+      const found = look();
+      if (found !== null || this.now() - this.startedAt > LISTEN_FIRST_MS) return found;
+      await sleep(LOOK_EVERY_MS);
+    }
   }
 }
 

@@ -46,6 +46,17 @@ export class Runners {
     return Math.max(known?.heardAt ?? 0, this.deafUntil);
   }
 
+  /** Whether anybody is there for it, even if there is no room now. */
+  isOffered(wanted: string): boolean {
+    return [...this.heard.values()].some(
+      (heard) =>
+        this.isFresh(heard) &&
+        heard.heartbeat.providers.some(
+          ({ provider, available }) => available && provider === wanted,
+        ),
+    );
+  }
+
   /** The runner with the most room, or null when none fits. */
   find(wanted: Wanted): Placement | null {
     let best: { heard: Heard; placement: Placement; room: number } | null = null;
