@@ -1,16 +1,22 @@
-import { isDeepStrictEqual } from 'node:util';
-import type { EventStore, RecordedEvent } from '@vmux/event-store';
-import { decode, EVENT_RELAY_STREAM, logStream, sessionStream } from '@vmux/events';
+import type { EventStore } from '@vmux/event-store';
+import { decode, type Recorded, sessionStream } from '@vmux/events';
 import type { SandboxId } from '@vmux/runner-kit';
-import { connect } from 'nats';
-import { summaryJson } from '../../apps/gateway/src/application/present';
-import { project } from '../../apps/gateway/src/projections/project';
-import { type SessionRow, summaryOf } from '../../apps/gateway/src/projections/session-row';
-import { SessionHistory } from '../../apps/session-service/src/application/session-history';
-import { Snapshots } from '../../apps/session-service/src/application/snapshots';
 import type { Cast } from '../support/cast';
 import type { PatientClient } from './client';
+import { Copies, eventsOf } from './copies';
+import {
+  epochsFence,
+  execsOnce,
+  type History,
+  inWords,
+  type Law,
+  nothingLost,
+  requestsEnd,
+  shortest,
+} from './laws';
 import type { Faults } from './nemesis';
+import { type TreeFacts, treesFollow, withCheckpointsOf } from './tree-law';
+import { checkVerbs } from './verb-check';
 import { type Operation, type Script, streamOf } from './workload';
 
 export interface Violation {
@@ -23,13 +29,18 @@ export interface Violation {
 interface ExecFacts {
   readonly id: string;
   readonly status: string;
+  readonly epoch: number | null;
   readonly exit: { readonly kind: string; readonly code?: number; readonly reason?: string } | null;
   readonly sizes: { readonly stdout: number; readonly pty: number };
 }
 
+const LAST_EVENTS = 15;
+const QUIET_WITHIN_MS = 10_000;
+
 /** Judges what clients saw by what the history, the sandboxes and the copies say. */
 export class Checker {
   readonly violations: Violation[] = [];
+  private readonly histories = new Map<string, History>();
 
   constructor(
     private readonly cast: Cast,
@@ -39,14 +50,22 @@ export class Checker {
     private readonly store: EventStore,
   ) {}
 
-  /** Resolves when every exec has an outcome; says how long that took. */
+  private get sessions(): readonly string[] {
+    return [...this.script.sessions, ...this.script.time.sessions];
+  }
+
+  /** Resolves when every exec and every request has its outcome; says how long that took. */
   async settled(timeoutMs: number): Promise<number> {
     const began = Date.now();
     for (;;) {
-      const open = await this.openExecs();
+      const open = await this.open();
       if (open.length === 0) return Date.now() - began;
       if (Date.now() - began > timeoutMs) {
-        for (const each of open) this.add('7 converges', `not settled: ${each}`);
+        for (const { session, what } of open)
+          this.violations.push({
+            ...{ law: '7 converges', what: `not settled: ${session} ${what}` },
+            history: (await this.historyOf(session)).slice(-LAST_EVENTS).map(inWords),
+          });
         return Date.now() - began;
       }
       await new Promise((next) => setTimeout(next, 100));
@@ -54,54 +73,100 @@ export class Checker {
   }
 
   async check(): Promise<void> {
+    for (const session of this.sessions)
+      this.histories.set(session, await this.quietHistoryOf(session));
     for (const session of this.script.sessions) {
       const marks = await this.marksOf(session);
-      for (const operation of this.script.operations.filter((each) => each.session === session)) {
+      for (const operation of this.script.operations.filter((each) => each.session === session))
         await this.checkOperation(operation, marks);
-      }
-      await this.checkRevisions(session);
     }
-    for (const { operation, bytes, finished } of this.script.followers) {
-      if (!finished) this.add('4 exact bytes', `a follower of ${operation.execId} never ended`);
-      const log = await this.logOf(operation);
-      if (!log.equals(bytes)) {
-        this.add(
-          '4 exact bytes',
-          `a follower of ${operation.execId} saw ${bytes.length} bytes that are not the log's ${log.length}`,
-        );
-      }
-    }
-    await this.checkLists();
-    await this.checkSnapshots();
-    await this.checkRelay();
+    await this.checkFollowers();
+    await this.checkLaws();
+    checkVerbs(this.script.time, this.histories, (law, what) => this.add(law, what));
+    const add = (law: string, what: string) => this.add(law, what);
+    await new Copies(this.cast, this.client, this.store, this.sessions, add).check();
   }
 
   /** Every sandbox that any of the sessions ever had. */
   async sandboxes(): Promise<SandboxId[]> {
     const found: SandboxId[] = [];
-    for (const sessionId of this.script.sessions) {
-      for await (const { type, data } of this.eventsOf(sessionStream(sessionId))) {
-        if (type !== 'SandboxStarted' || data instanceof Uint8Array) continue;
-        found.push({ sessionId, epoch: Number(data.epoch), instance: String(data.instance) });
-      }
-    }
+    for (const sessionId of this.sessions)
+      for (const { event } of await this.historyOf(sessionId))
+        if (event.type === 'SandboxStarted') {
+          const { epoch, instance } = event.data;
+          found.push({ sessionId, epoch, instance });
+        }
     return found;
   }
 
-  private async openExecs(): Promise<string[]> {
+  private async open(): Promise<{ readonly session: string; readonly what: string }[]> {
     const kinds = new Map(this.script.operations.map(({ execId, kind }) => [execId, kind]));
-    const open: string[] = [];
-    for (const session of this.script.sessions) {
+    const open: { session: string; what: string }[] = [];
+    for (const session of this.sessions) {
+      const add = (what: string) => open.push({ session, what });
+      const { json: info } = await this.client.call('GET', `/v1/sessions/${session}`);
+      if (info.operation !== null) add(`has a ${info.operation} under way`);
+      for (const { id, status } of info.checkpoints ?? [])
+        if (status === 'requested') add(`waits for the checkpoint ${id}`);
       for (let cursor: number | null = null; ; ) {
         const path = `/v1/sessions/${session}/execs?limit=500${cursor === null ? '' : `&cursor=${cursor}`}`;
         const { json } = await this.client.call('GET', path);
-        for (const { id, exit, status } of json.execs as ExecFacts[])
-          if (exit === null) open.push(`${kinds.get(id)} ${session}/${id} is ${status}`);
-        cursor = json.cursor;
+        for (const { id, exit, status } of (json.execs ?? []) as ExecFacts[])
+          if (exit === null) add(`${kinds.get(id) ?? 'exec'} ${id} is ${status}`);
+        cursor = json.cursor ?? null;
         if (cursor === null) break;
       }
     }
     return open;
+  }
+
+  private async checkLaws(): Promise<void> {
+    let trees = await this.treeFacts();
+    // A fork's history is read after the one that its first checkpoint is in.
+    for (const [session, history] of this.histories) {
+      const laws: Law[] = [epochsFence, requestsEnd, execsOnce, treesFollow(trees)];
+      if (!this.faults.struck.has(session)) laws.push(nothingLost);
+      for (const law of laws)
+        for (const breach of law(history))
+          this.violations.push({
+            law: breach.law,
+            what: `${session}: ${breach.what}`,
+            history: shortest(history, law, breach).map(inWords),
+          });
+      trees = withCheckpointsOf(trees, history);
+    }
+  }
+
+  private async treeFacts(): Promise<TreeFacts> {
+    const { writes, looks } = this.script.time;
+    const seen = new Map<string, string>();
+    for (const [execId, session] of looks) {
+      if (this.script.time.deleted.has(session)) continue;
+      const path = `/v1/sessions/${session}/logs?exec=${execId}&stream=stdout`;
+      const { bytes, complete } = await this.client.read(path);
+      if (complete) seen.set(execId, bytes.toString().trim());
+      else this.add('4 exact bytes', `the log of ${session}/${execId} cannot be read`);
+    }
+    return { writes, looks: seen, checkpoints: new Map() };
+  }
+
+  private async checkFollowers(): Promise<void> {
+    for (const { operation, bytes, finished, shown, fault } of this.script.followers) {
+      const { execId } = operation;
+      if (!finished) this.add('4 exact bytes', `a follower of ${execId} never ended`);
+      const log = await this.logOf(operation);
+      if (!log.equals(bytes))
+        this.add(
+          '4 exact bytes',
+          `a follower of ${execId} saw ${bytes.length} bytes that are not the log's ${log.length}`,
+        );
+      if (shown && !log.equals(shown))
+        this.add(
+          '4 exact bytes',
+          `a terminal attached to ${execId} showed ${shown.length} bytes that are not the log's ${log.length}`,
+        );
+      if (fault) this.add('4 exact bytes', `a terminal attached to ${execId} failed: ${fault}`);
+    }
   }
 
   private async checkOperation(
@@ -119,37 +184,31 @@ export class Checker {
         `${session}/${execId} was acknowledged and is gone`,
       );
     const times = marks?.get(operation.mark) ?? 0;
-    if (times > 1)
-      await this.addWithHistory('3 once', `${session}/${execId} ran ${times} times`, operation);
+    if (times > 1) this.addAbout(operation, '3 once', `${session}/${execId} ran ${times} times`);
     const unknown = exec.exit?.kind === 'unknown';
-    if (unknown && !this.faults.struck.has(session)) {
-      await this.addWithHistory(
-        '5 no invented outcomes',
-        `${session}/${execId} is unknown (${exec.exit?.reason}) though its sandbox was left alone`,
-        operation,
-      );
-    }
     if (kind === 'cancel') {
       const expected = ['signalled', 'not_started', 'unknown'];
-      if (operation.cancelled && exec.exit && !expected.includes(exec.exit.kind)) {
-        this.add(
+      if (operation.cancelled && exec.exit && !expected.includes(exec.exit.kind))
+        this.addAbout(
+          operation,
           '5 no invented outcomes',
           `cancelled ${execId} ended as ${JSON.stringify(exec.exit)}`,
         );
-      }
       return;
     }
     const succeeded = exec.exit?.kind === 'exited' && exec.exit.code === 0;
-    if (!succeeded && !unknown && exec.exit?.kind !== 'not_started') {
-      await this.addWithHistory(
+    if (!succeeded && !unknown && exec.exit?.kind !== 'not_started')
+      this.addAbout(
+        operation,
         '5 no invented outcomes',
         `${session}/${execId} (${kind}) ended as ${JSON.stringify(exec.exit)}`,
-        operation,
       );
-    }
-    if (succeeded && marks && !this.faults.struck.has(session) && times !== 1) {
-      this.add('5 no invented outcomes', `${session}/${execId} succeeded and left ${times} marks`);
-    }
+    if (succeeded && marks && !this.faults.struck.has(session) && times !== 1)
+      this.addAbout(
+        operation,
+        '5 no invented outcomes',
+        `${session}/${execId} succeeded and left ${times} marks`,
+      );
     if (operation.expected) await this.checkBytes(operation, operation.expected, succeeded);
   }
 
@@ -159,16 +218,19 @@ export class Checker {
     succeeded: boolean,
   ): Promise<void> {
     const log = await this.logOf(operation);
-    const { execId } = operation;
-    if (succeeded && !log.equals(expected)) {
-      this.add(
+    const { execId, kind } = operation;
+    if (succeeded && !log.equals(expected))
+      this.addAbout(
+        operation,
         '4 exact bytes',
-        `${execId} wrote ${expected.length} bytes, its log has ${log.length} others`,
+        `${execId} (${kind}) wrote ${expected.length} bytes, its log has ${log.length} others`,
       );
-    }
-    if (!succeeded && !expected.subarray(0, log.length).equals(log)) {
-      this.add('4 exact bytes', `the log of ${execId} is not the beginning of what it wrote`);
-    }
+    if (!succeeded && !expected.subarray(0, log.length).equals(log))
+      this.addAbout(
+        operation,
+        '4 exact bytes',
+        `the log of ${execId} (${kind}) is not the beginning of what it wrote`,
+      );
   }
 
   private async execOf({ session, execId }: Operation): Promise<ExecFacts | null> {
@@ -201,130 +263,41 @@ export class Checker {
     return marks;
   }
 
-  private async checkRevisions(session: string): Promise<void> {
-    for (const stream of [sessionStream(session), logStream(session)]) {
-      let expected = 0;
-      for await (const { revision } of this.eventsOf(stream)) {
-        if (revision !== expected)
-          this.add('1 the history', `${stream} goes from ${expected - 1} to ${revision}`);
-        expected = revision + 1;
-      }
+  /** A request may begin by itself at any time: each is given its time to end. */
+  private async quietHistoryOf(session: string): Promise<History> {
+    for (const began = Date.now(); ; ) {
+      const history = await this.historyOf(session);
+      if (requestsEnd(history).length === 0 || Date.now() - began > QUIET_WITHIN_MS) return history;
+      await new Promise((next) => setTimeout(next, 100));
     }
   }
 
-  /** Lists are eventual: they are given a moment to be what a fresh replay of the histories says. */
-  private async checkLists(): Promise<void> {
-    for (const session of this.script.sessions) {
-      let row: SessionRow | null = null;
-      let position = 0n;
-      for await (const stored of this.eventsOf(sessionStream(session))) {
-        const recorded = decode(stored);
-        position = stored.position;
-        if (recorded) row = project(row, { ...recorded, position });
-      }
-      const expected = row && plain(summaryJson(summaryOf(row)));
-      const path = `/v1/sessions?limit=100&after=${position}`;
-      const { json: listed } = await this.client.call('GET', path);
-      const shown = listed.sessions?.find((each: { id: string }) => each.id === session);
-      const wrong = Object.entries(expected ?? {}).filter(
-        ([name, value]) => !isDeepStrictEqual(shown?.[name], value),
-      );
-      if (!expected || wrong.length > 0)
-        this.add('1 the history', `${session} is listed without ${JSON.stringify(wrong)}`);
+  private async historyOf(session: string): Promise<Recorded[]> {
+    const history: Recorded[] = [];
+    for await (const stored of eventsOf(this.store, sessionStream(session))) {
+      const recorded = decode(stored);
+      if (recorded) history.push(recorded);
     }
+    return history;
   }
 
-  /** What was kept of a session to read less is what all of its events say. */
-  private async checkSnapshots(): Promise<void> {
-    const quiet = { debug() {}, info() {}, warn() {}, error() {} };
-    for (const session of this.script.sessions) {
-      const history = new SessionHistory(this.store, new Snapshots(this.store), quiet, 1);
-      const [kept, whole] = [await history.load(session), await history.replay(session)];
-      if (!isDeepStrictEqual(plain(kept.session), plain(whole.session)))
-        this.add('1 the history', `the snapshot of ${session} is not what its replay is`);
-    }
-  }
-
-  /** The copy has every event, once each by position, in the order of the store. */
-  private async checkRelay(): Promise<void> {
-    const truth: string[] = [];
-    for (const session of this.script.sessions) {
-      for await (const event of this.eventsOf(sessionStream(session)))
-        truth.push(`${event.position} ${event.type}`);
-    }
-    truth.sort((one, other) =>
-      BigInt(one.split(' ')[0] ?? 0) < BigInt(other.split(' ')[0] ?? 0) ? -1 : 1,
+  /** With what happened to that exec and to the sandboxes of its session from its issue to its end. */
+  private addAbout({ session, execId }: Operation, law: string, what: string): void {
+    const history = this.histories.get(session) ?? [];
+    const isOwn = ({ event }: Recorded) => JSON.stringify(event.data).includes(execId ?? '');
+    const first = history.findIndex(isOwn);
+    const last = history.findLastIndex(isOwn);
+    const told = history.filter(
+      (each, at) =>
+        isOwn(each) ||
+        (each.event.type.startsWith('Sandbox') &&
+          (each.event.type === 'SandboxStarted' || at >= first) &&
+          at <= last),
     );
-    const deadline = Date.now() + 10_000;
-    for (;;) {
-      const copied = await this.copiedEvents();
-      const inOrder = copied.every(
-        (each, at) =>
-          at === 0 || BigInt(each.split(' ')[0] ?? 0) > BigInt(copied[at - 1]?.split(' ')[0] ?? 0),
-      );
-      const missing = truth.filter((each) => !copied.includes(each));
-      if (missing.length === 0 && inOrder) return;
-      if (Date.now() < deadline) {
-        await new Promise((next) => setTimeout(next, 200));
-        continue;
-      }
-      if (!inOrder) this.add('relay', 'the copy is not in the order of the store');
-      if (missing.length > 0)
-        this.add(
-          'relay',
-          `the copy lacks ${missing.length} of ${truth.length} events, first ${missing[0]}`,
-        );
-      return;
-    }
-  }
-
-  private async copiedEvents(): Promise<string[]> {
-    const connection = await connect({ servers: this.cast.natsUrl, ...this.cast.natsLogin });
-    try {
-      const seen = new Map<string, string>();
-      const consumer = await connection.jetstream().consumers.get(EVENT_RELAY_STREAM);
-      for (let got = -1; got !== 0; ) {
-        got = 0;
-        for await (const message of await consumer.fetch({ max_messages: 500, expires: 1_000 })) {
-          got += 1;
-          const position = message.headers?.get('Vmux-Position') ?? '';
-          seen.set(position, `${position} ${message.subject.split('.').at(-1)}`);
-        }
-      }
-      return [...seen.values()];
-    } finally {
-      await connection.close();
-    }
-  }
-
-  private async *eventsOf(stream: string): AsyncGenerator<RecordedEvent> {
-    try {
-      yield* this.store.read(stream);
-    } catch (fault) {
-      // A session that wrote nothing has no log.
-      if (!(fault instanceof Error && fault.name === 'StreamNotFound')) throw fault;
-    }
-  }
-
-  private async addWithHistory(
-    law: string,
-    what: string,
-    { session, execId }: Operation,
-  ): Promise<void> {
-    const history: string[] = [];
-    for await (const { revision, type, data } of this.eventsOf(sessionStream(session))) {
-      const text = JSON.stringify(data);
-      // What happened to other execs says nothing about this one.
-      if (type.startsWith('Exec') && !text.includes(execId ?? '')) continue;
-      history.push(`${revision} ${type} ${text.slice(0, 200)}`);
-    }
-    this.violations.push({ law, what, history });
+    this.violations.push({ law, what, history: told.map(inWords) });
   }
 
   private add(law: string, what: string): void {
     this.violations.push({ law, what });
   }
 }
-
-/** As it is after a snapshot: undefined members do not survive one. */
-const plain = (value: object): Record<string, unknown> => JSON.parse(JSON.stringify(value));

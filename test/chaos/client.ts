@@ -16,8 +16,8 @@ export class PatientClient {
   private asked = 0;
 
   constructor(
-    private readonly gateways: readonly string[],
-    private readonly key: string,
+    readonly gateways: readonly string[],
+    readonly key: string,
     private readonly random: SeededRandom,
   ) {}
 

@@ -1,23 +1,29 @@
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import type { SandboxId } from '@vmux/runner-kit';
-import { releaseAll, seededRandom, until } from '@vmux/testing';
-import { cgroupNameOf, keyOf } from '../../apps/runner-local/src/drivers/ns-store';
+import { noDockerEngineBecause, releaseAll, seededRandom, startDockerEngine } from '@vmux/testing';
 import { assemble, type Cast } from '../support/cast';
 import { sweep } from '../support/sandboxes';
 import { Checker, type Violation } from './checker';
 import { PatientClient } from './client';
-import { type Faults, torment } from './nemesis';
+import { deleteAll, leftBehind, mountsBelow } from './leftovers';
+import { type Faults, strike, torment } from './nemesis';
+import { report } from './report';
+import { Stage } from './stage';
+import { newTimeScript, playTime } from './time-workload';
 import { perform, type Script } from './workload';
 
-const usage = `usage: npm run chaos -- [--minutes 3] [--seconds n] [--seed n] [--sessions 6] [--json]
+const usage = `usage: npm run chaos -- [--minutes 3] [--seconds n] [--seed n] [--sessions 6] [--time-sessions 2]
+                        [--docker] [--logs <directory>] [--json]
 
 Starts the whole stack as real processes, works in it, breaks it at random and checks the laws.
 Exits with 1 on any violation. The same seed chooses the same faults; timing is the machine's own.
+With --docker a Docker engine of its own is started and sessions move to it and back.
+With --logs what the processes said last is written there.
 `;
 const settleLimitMs = 10_000;
-const finishLimitMs = 15_000;
+const finishLimitMs = 20_000;
+const briefSandboxesMs = 8_000;
 const pause = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
 
 /** Ends whatever is left, however the run ended: sandboxes outlive everything else by design. */
@@ -30,6 +36,9 @@ async function main(): Promise<number> {
       seconds: { type: 'string' },
       seed: { type: 'string' },
       sessions: { type: 'string', default: '6' },
+      'time-sessions': { type: 'string', default: '2' },
+      docker: { type: 'boolean', default: false },
+      logs: { type: 'string' },
       json: { type: 'boolean', default: false },
       help: { type: 'boolean', default: false },
     },
@@ -43,37 +52,45 @@ async function main(): Promise<number> {
   const seconds = Number(values.seconds ?? Number(values.minutes) * 60);
   const seed = values.seed === undefined ? Date.now() % 2 ** 31 : Number(values.seed);
   const sessions = Number(values.sessions);
-  if (!(seconds > 0) || !Number.isInteger(seed) || !(sessions > 0)) throw new Error(usage);
-  console.error(`chaos: ${seconds} s, seed ${seed}, ${sessions} sessions`);
+  const timeSessions = Number(values['time-sessions']);
+  const counts = [sessions, timeSessions];
+  if (!(seconds > 0) || !Number.isInteger(seed) || !counts.every((count) => count >= 0))
+    throw new Error(usage);
+  console.error(`chaos: ${seconds} s, seed ${seed}, ${sessions} + ${timeSessions} sessions`);
 
-  const cast = await assemble({ breakable: true });
+  const runner = {
+    ...(await runnerSettings(values.docker)),
+    ...(values.logs && { VMUX_LOG_LEVEL: 'info' }),
+  };
+  const cast = await assemble({ breakable: true, runner });
   cleanUp = async () => {
     for (const actor of cast.actors) await actor.kill();
     await sweep(cast);
     await releaseAll();
   };
-  const random = seededRandom(seed);
   const client = new PatientClient(cast.gateways, cast.apiKey(), seededRandom(seed + 1));
-  const script: Script = { operations: [], followers: [], sessions: [] };
+  const script: Script = { operations: [], followers: [], sessions: [], time: newTimeScript() };
   const faults: Faults = { counts: {}, struck: new Set() };
+  const providers = values.docker ? ['ns', 'docker'] : ['ns'];
+  const stage = new Stage((session) => strike(cast, faults, session), providers);
   const end = Date.now() + seconds * 1000;
   const isOpen = () => Date.now() < end;
   const store = cast.openStore();
   const checker = new Checker(cast, client, script, faults, store);
-  const work = perform({ client, random: seededRandom(seed + 2), sessions, isOpen }, script);
-  await Promise.all([torment(cast, random, faults, isOpen), untilThen(work, end)]);
+  const players = Array.from({ length: timeSessions }, (_, index) => {
+    const random = seededRandom(seed + 100 + index);
+    return playTime({ client, random, stage, isOpen }, script.time, index);
+  });
+  const work = Promise.all([
+    perform({ client, random: seededRandom(seed + 2), sessions, isOpen }, script),
+    ...players,
+  ]);
+  const torments = torment(cast, seededRandom(seed), faults, stage, isOpen);
+  await Promise.all([torments, untilThen(work, end)]);
   console.error('chaos: everything runs again, settling');
   const settleMs = await checker.settled(settleLimitMs);
-  await Promise.race([work, pause(finishLimitMs)]);
-  const unfinished = [
-    ...[...client.pending.values()].map((call) => `unanswered: ${call}`),
-    ...script.followers
-      .filter(({ finished }) => !finished)
-      .map(
-        ({ operation, bytes, lastAnswer }) =>
-          `a follower of ${operation.session}/${operation.execId} waits at ${bytes.length}, last told ${lastAnswer}`,
-      ),
-  ];
+  const isFinished = await Promise.race([work.then(() => true), pause(finishLimitMs)]);
+  const unfinished = isFinished ? [] : unfinishedOf(client, script);
   if (unfinished.length > 0) {
     for (const what of unfinished) checker.violations.push({ law: '7 converges', what });
   } else {
@@ -82,95 +99,53 @@ async function main(): Promise<number> {
   }
   const sandboxes = await checker.sandboxes();
   await store.close();
-  await endSessions(cast, client, script);
+  if (values.logs) keepLogs(cast, values.logs);
+  const remains = isFinished ? await deleteAll(cast, client, script) : [];
+  await cast.actors.find(({ name }) => name === 'runner')?.stop();
+  if (isFinished && remains.length === 0) remains.push(...mountsBelow(cast, 'runner'));
   await cleanUp();
-  const left = leftBehind(sandboxes);
+  remains.push(...leftBehind(sandboxes));
   const violations: Violation[] = [
     ...checker.violations,
-    ...left.map((what) => ({ law: 'leaves nothing behind', what })),
+    ...remains.map((what) => ({ law: 'leaves nothing behind', what })),
   ];
   report({ seed, faults, script, client, settleMs, violations, json: values.json });
   return violations.length === 0 ? 0 : 1;
 }
 
+async function runnerSettings(withDocker: boolean): Promise<NodeJS.ProcessEnv> {
+  const brief = { VMUX_BRIEF_SANDBOXES_MS: String(briefSandboxesMs) };
+  if (!withDocker) return brief;
+  const reason = noDockerEngineBecause();
+  if (reason) throw new Error(`no Docker engine can be started here: ${reason}`);
+  const { socketPath, image } = await startDockerEngine();
+  return { ...brief, DOCKER_HOST: `unix://${socketPath}`, VMUX_DOCKER_IMAGE: image };
+}
+
+function unfinishedOf(client: PatientClient, script: Script): string[] {
+  return [
+    ...[...client.pending.values()].map((call) => `unanswered: ${call}`),
+    ...script.followers
+      .filter(({ finished }) => !finished)
+      .map(
+        ({ operation, bytes, lastAnswer }) =>
+          `a follower of ${operation.session}/${operation.execId} waits at ${bytes.length}, last told ${lastAnswer}`,
+      ),
+    ...[...script.time.waiting].map(([session, what]) => `${session} waits ${what}`),
+  ];
+}
+
+function keepLogs(cast: Cast, directory: string): void {
+  mkdirSync(directory, { recursive: true });
+  for (const { name, output } of cast.actors) writeFileSync(join(directory, `${name}.log`), output);
+}
+
 /** A fault of the workload itself ends the run at once; its ordinary end is waited for later. */
-const untilThen = (work: Promise<void>, end: number): Promise<void> =>
+const untilThen = (work: Promise<unknown>, end: number): Promise<unknown> =>
   Promise.race([
     work,
     new Promise<void>((done) => setTimeout(done, Math.max(0, end - Date.now()))),
   ]);
-
-async function endSessions(cast: Cast, client: PatientClient, script: Script): Promise<void> {
-  for (const session of script.sessions)
-    await client.call('POST', `/v1/sessions/${session}/stop`, {});
-  await until(() => readdirSync(cast.sandboxesDir).length === 0, { timeoutMs: 30_000 }).catch(
-    () => undefined,
-  );
-}
-
-/** What is left of these sandboxes on the machine; others may be at work beside this run. */
-function leftBehind(sandboxes: readonly SandboxId[]): string[] {
-  const groups = sandboxes.flatMap((id) =>
-    ['.', 'memory', 'pids', 'freezer', 'cpu', 'unified']
-      .map((hierarchy) => join('/sys/fs/cgroup', hierarchy, 'vmux', cgroupNameOf(keyOf(id))))
-      .filter((path) => existsSync(path)),
-  );
-  const processes = readdirSync('/proc')
-    .filter((pid) => /^\d+$/.test(pid))
-    .map(commandOf)
-    .filter((command) =>
-      sandboxes.some(({ instance }) => command.includes(`--instance=${instance}`)),
-    );
-  return [...groups, ...processes].map((what) => `left behind: ${what}`);
-}
-
-function commandOf(pid: string): string {
-  try {
-    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ');
-  } catch {
-    return ''; // It ended while it was looked at.
-  }
-}
-
-interface Outcome {
-  readonly seed: number;
-  readonly faults: Faults;
-  readonly script: Script;
-  readonly client: PatientClient;
-  readonly settleMs: number;
-  readonly violations: readonly Violation[];
-  readonly json: boolean;
-}
-
-function report({ seed, faults, script, client, settleMs, violations, json }: Outcome): void {
-  const bytes = script.followers.reduce((sum, follower) => sum + follower.bytes.length, 0);
-  const drops = script.followers.reduce((sum, follower) => sum + follower.drops, 0);
-  const rows: [string, string | number][] = [
-    ...Object.entries(faults.counts).sort(([one], [other]) => one.localeCompare(other)),
-    ['operations acknowledged', script.operations.filter(({ execId }) => execId).length],
-    ['requests', client.requests],
-    ['requests that failed and were repeated', client.failures],
-    ['bytes followed', bytes],
-    ['followers dropped and resumed', drops],
-    ['settled after, ms', settleMs],
-    ['violations', violations.length],
-  ];
-  for (const [name, value] of rows) console.log(`${name.padEnd(42)} ${value}`);
-  for (const { law, what, history = [] } of violations) {
-    console.log(`\nVIOLATION of ${law}: ${what}\n  seed ${seed}`);
-    for (const line of history) console.log(`  ${line}`);
-  }
-  if (!json) return;
-  console.log(
-    JSON.stringify({
-      faults: Object.values(faults.counts).reduce((sum, count) => sum + count, 0),
-      operations: script.operations.length,
-      bytes,
-      violations: violations.length,
-      settle_ms_max: settleMs,
-    }),
-  );
-}
 
 for (const signal of ['SIGINT', 'SIGTERM'] as const) {
   process.on(signal, () => void cleanUp().finally(() => process.exit(130)));

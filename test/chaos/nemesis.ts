@@ -3,6 +3,9 @@ import { join } from 'node:path';
 import type { SeededRandom } from '@vmux/testing';
 import type { Actor } from '../support/actor';
 import type { Cast } from '../support/cast';
+import type { Link } from '../support/link';
+import { sandboxesOf } from '../support/sandboxes';
+import { type Stage, VERBS, type VerbName } from './stage';
 
 export interface Faults {
   readonly counts: Record<string, number>;
@@ -14,6 +17,7 @@ interface Torment {
   readonly cast: Cast;
   readonly random: SeededRandom;
   readonly faults: Faults;
+  readonly stage: Stage;
 }
 
 /** Does its harm, waits, and undoes it; says what it did, or null when there was nothing to harm. */
@@ -24,6 +28,7 @@ export async function torment(
   cast: Cast,
   random: SeededRandom,
   faults: Faults,
+  stage: Stage,
   isOpen: () => boolean,
 ): Promise<void> {
   const count = (what: string) => {
@@ -31,7 +36,7 @@ export async function torment(
   };
   while (isOpen()) {
     await pause(200 + random.integer(800));
-    const done = await random.pick(REPERTOIRE)({ cast, random, faults });
+    const done = await random.pick(REPERTOIRE)({ cast, random, faults, stage });
     if (done) count(done);
     for (const actor of cast.actors.filter(({ hasDied }) => hasDied)) {
       await actor.start();
@@ -71,8 +76,13 @@ const flushRedis: Fault = async ({ cast }) => {
   return 'flush redis';
 };
 
-const breakLink: Fault = async ({ cast, random }) => {
-  const link = random.pick(cast.links);
+const breakLink: Fault = ({ cast, random }) => breakOne(random.pick(cast.links), random);
+
+/** What is typed and piped goes through this one. */
+const breakTunnel: Fault = async ({ cast, random }) =>
+  cast.tunnel ? breakOne(cast.tunnel, random) : null;
+
+async function breakOne(link: Link, random: SeededRandom): Promise<string> {
   const how = random.pick(['cut', 'hold', 'slow'] as const);
   if (how === 'cut') link.cut();
   else if (how === 'hold') link.hold();
@@ -80,7 +90,7 @@ const breakLink: Fault = async ({ cast, random }) => {
   await pause(300 + random.integer(2_500));
   link.heal();
   return `${how} ${link.name}`;
-};
+}
 
 const fillDisk: Fault = async ({ cast, random }) => {
   const empty = cast.fillDisk();
@@ -101,52 +111,117 @@ const shiftClock: Fault = async ({ cast, random }) => {
   return `shift the clock of ${actor.name}`;
 };
 
-const POINTS: readonly (readonly [actor: RegExp, point: string])[] = [
-  [/^session-service/, 'before-answer'],
-  [/^(gateway|runner)/, 'after-answer'],
-  [/^event-store/, 'before-sync'],
-  [/^event-store/, 'after-sync'],
+/** Which process passes which point, and what has to be done for it to come by. */
+const POINTS: readonly (readonly [actor: RegExp, point: string, verb: VerbName | null])[] = [
+  [/^session-service/, 'before-answer', null],
+  [/^(gateway|runner)/, 'after-answer', null],
+  [/^event-store/, 'before-sync', null],
+  [/^event-store/, 'after-sync', null],
+  [/^runner/, 'checkpoint-standing', 'checkpoint'],
+  [/^runner/, 'checkpoint-cloned', 'checkpoint'],
+  [/^runner/, 'checkpoint-taken', 'checkpoint'],
+  [/^runner/, 'archive-storing', 'checkpoint'],
+  [/^runner/, 'archive-made', 'checkpoint'],
+  [/^runner/, 'restore-disk-made', 'rollback'],
+  [/^runner/, 'restore-created', 'rollback'],
+  [/^runner/, 'restore-filled', 'rollback'],
+  [/^runner/, 'restore-journalled', 'fork'],
+  [/^runner/, 'frozen', 'suspend'],
+  [/^runner/, 'thawed', 'resume'],
+  [/^runner/, 'destroyed', 'rollback'],
+  [/^runner/, 'checkpoint-cloned', 'move'],
+  [/^runner/, 'restore-filled', 'move'],
+  [/^session-service/, 'appended-CheckpointRequested', 'checkpoint'],
+  [/^session-service/, 'appended-CheckpointTaken', 'checkpoint'],
+  [/^session-service/, 'appended-RollbackRequested', 'rollback'],
+  [/^session-service/, 'appending-SandboxStarted', 'rollback'],
+  [/^session-service/, 'appended-RolledBack', 'rollback'],
+  [/^session-service/, 'log-closed', 'rollback'],
+  [/^session-service/, 'appended-ForkRequested', 'fork'],
+  [/^session-service/, 'appended-SessionCreated', 'fork'],
+  [/^session-service/, 'appended-SuspendRequested', 'suspend'],
+  [/^session-service/, 'appended-SandboxSuspended', 'suspend'],
+  [/^session-service/, 'appended-ResumeRequested', 'resume'],
+  [/^session-service/, 'appended-SandboxLost', 'rehydrate'],
+  [/^session-service/, 'appended-RehydrateRequested', 'rehydrate'],
+  [/^session-service/, 'appended-MoveRequested', 'move'],
+  [/^session-service/, 'appended-Moved', 'move'],
+  [/^session-service/, 'ordered-TakeCheckpoint', 'checkpoint'],
+  [/^session-service/, 'ordered-CreateSandbox', 'rollback'],
+  [/^session-service/, 'ordered-DestroySandbox', 'release'],
 ];
 
-/** Ends a process between a fact and its acknowledgement. */
-const crashAtPoint: Fault = async ({ cast, random }) => {
-  const [whom, point] = random.pick(POINTS);
+/** Ends a process between a fact and its acknowledgement, or between two steps of a verb. */
+const crashAtPoint: Fault = async ({ cast, random, stage }) => {
+  const [whom, point, verb] = random.pick(POINTS);
   const actor = random.pick(cast.actors.filter(({ name }) => whom.test(name)));
+  const times = verb === null ? 1 + random.integer(20) : 1 + random.integer(2);
   await actor.kill();
-  await actor.start({ VMUX_CRASH_AT: `${point}:${1 + random.integer(20)}` });
-  for (let waited = 0; waited < 3_000 && !actor.hasDied; waited += 50) await pause(50);
+  await actor.start({ VMUX_CRASH_AT: `${point}:${times}` });
+  const within = verb === null ? 3_000 : 5_000;
+  for (let waited = 0; waited < within && !actor.hasDied; waited += 50) {
+    stage.wanted = verb;
+    await pause(50);
+  }
+  stage.wanted = null;
   const reached = actor.hasDied;
   await actor.kill();
   await actor.start();
   return reached ? `crash ${actor.name} ${point}` : null;
 };
 
+/** Ends a process, any of them, in the middle of a verb. */
+const interrupt: Fault = async ({ cast, random, stage }) => {
+  const verb = random.pick(VERBS);
+  const actor = random.pick(cast.actors);
+  if (!(await stage.begun(verb, 4_000))) return null;
+  await pause(random.integer(random.pick([30, 150, 600])));
+  await actor.kill();
+  await pause(random.integer(500));
+  await actor.start();
+  return `kill ${actor.name} during ${verb}`;
+};
+
 /** Ends the first process of some sandbox behind everybody's back. */
 const killSandbox: Fault = async ({ cast, random, faults }) => {
   const sandboxes = readdirSync(cast.sandboxesDir);
   if (sandboxes.length === 0) return null;
-  const chosen = join(cast.sandboxesDir, random.pick(sandboxes));
+  return killFirst(join(cast.sandboxesDir, random.pick(sandboxes)), faults)
+    ? 'kill a sandbox'
+    : null;
+};
+
+/** Of this session alone. */
+export const strike = (cast: Cast, faults: Faults, session: string): boolean => {
+  const [newest] = sandboxesOf(cast.sandboxesDir, session).slice(-1);
+  const isDone = newest !== undefined && killFirst(newest, faults);
+  if (isDone) faults.counts['kill a sandbox'] = (faults.counts['kill a sandbox'] ?? 0) + 1;
+  return isDone;
+};
+
+function killFirst(directory: string, faults: Faults): boolean {
   try {
     const session = /"sessionId":\s*"([^"]+)"/.exec(
-      readFileSync(join(chosen, 'state.json'), 'utf8'),
+      readFileSync(join(directory, 'state.json'), 'utf8'),
     )?.[1];
-    const pid = Number(readFileSync(join(chosen, 'pid'), 'utf8').split(' ')[0]);
-    if (!session || !(pid > 1)) return null;
+    const pid = Number(readFileSync(join(directory, 'pid'), 'utf8').split(' ')[0]);
+    if (!session || !(pid > 1)) return false;
     faults.struck.add(session);
     process.kill(pid, 'SIGKILL');
-    return 'kill a sandbox';
+    return true;
   } catch (fault) {
     // It is being made or removed at this moment.
     const { code } = fault as NodeJS.ErrnoException;
     if (code !== 'ENOENT' && code !== 'ESRCH') throw fault;
-    return null;
+    return false;
   }
-};
+}
 
 /** As often as each is named. */
 const REPERTOIRE: readonly Fault[] = [
   ...[kill, kill, kill, freeze, freeze, loseNats, flushRedis, killSandbox],
-  ...[breakLink, breakLink, breakLink, fillDisk, shiftClock, crashAtPoint, crashAtPoint],
+  ...[breakLink, breakLink, breakLink, breakTunnel, breakTunnel, fillDisk, shiftClock],
+  ...[crashAtPoint, crashAtPoint, crashAtPoint, crashAtPoint, interrupt, interrupt, interrupt],
 ];
 
 /** The processes that are our own programs. */

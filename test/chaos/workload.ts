@@ -1,10 +1,12 @@
 import type { SeededRandom } from '@vmux/testing';
+import { attach } from './attached';
 import type { PatientClient } from './client';
 import { generated, generatorLine } from './generator';
+import type { TimeScript } from './time-workload';
 
 /** What a client asked for and what it was told, for the checker. */
 export interface Operation {
-  readonly kind: 'mark' | 'logger' | 'terminal' | 'cancel' | 'reader' | 'typed';
+  readonly kind: 'mark' | 'logger' | 'terminal' | 'cancel' | 'reader' | 'typed' | 'attached';
   readonly session: string;
   readonly key: string;
   readonly mark: string;
@@ -24,12 +26,17 @@ export interface Follower {
   drops: number;
   /** What the last read that did not finish was answered. */
   lastAnswer: string;
+  /** What an attached terminal showed to its end. */
+  shown: Buffer | null;
+  /** Why it could not. */
+  fault: string | null;
 }
 
 export interface Script {
   readonly operations: Operation[];
   readonly followers: Follower[];
   readonly sessions: string[];
+  readonly time: TimeScript;
 }
 
 export interface WorkloadSettings {
@@ -78,7 +85,10 @@ async function playSession(
   await Promise.all(loggers);
 }
 
-const KINDS = ['mark', 'mark', 'mark', 'logger', 'cancel', 'terminal', 'reader', 'typed'] as const;
+const KINDS: readonly Operation['kind'][] = [
+  ...(['mark', 'mark', 'mark', 'logger', 'cancel', 'terminal'] as const),
+  ...(['reader', 'typed', 'attached'] as const),
+];
 const slices = 20;
 const sliceBytes = 20_000;
 
@@ -110,6 +120,7 @@ function expectedOf(kind: Operation['kind'], seed: number): Buffer | null {
     case 'reader':
       return inputOf(seed);
     case 'typed':
+    case 'attached':
       return Buffer.concat([Buffer.from(readyText), inputOf(seed)]);
     default:
       return null;
@@ -120,7 +131,7 @@ const inputOf = (seed: number): Buffer<ArrayBuffer> => Buffer.from(generated(see
 
 /** On terminals output has one stream. */
 export const streamOf = ({ kind }: Pick<Operation, 'kind'>): 'pty' | 'stdout' =>
-  kind === 'terminal' || kind === 'typed' ? 'pty' : 'stdout';
+  kind === 'terminal' || kind === 'typed' || kind === 'attached' ? 'pty' : 'stdout';
 
 const terminalText = Array.from(
   { length: 2_000 },
@@ -144,6 +155,7 @@ function bodyOf(operation: Operation): object {
     case 'reader':
       return { command: `${record}; exec cat`, stdin: true };
     case 'typed':
+    case 'attached':
       return {
         command: `${record}; stty raw -echo; printf ${readyText}; exec head -c ${inputBytes}`,
         pty: { cols: 80, rows: 24 },
@@ -188,10 +200,16 @@ async function play(
     finished: false,
     drops: 0,
     lastAnswer: '',
+    shown: null,
+    fault: null,
   };
   script.followers.push(follower);
   const following = follow(client, random, follower);
   if (operation.kind === 'reader' || operation.kind === 'typed') await feed(client, follower);
+  if (operation.kind === 'attached') {
+    await shown(client, follower, readyText.length);
+    await attach(client, random, follower, inputOf(operation.seed));
+  }
   await following;
 }
 

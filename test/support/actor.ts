@@ -1,7 +1,8 @@
 import type { RunningProcess } from '@vmux/testing';
 
-/** What is wrong with a process from its start; preload.ts says what there is. */
-export type Flaw = Readonly<Partial<Record<'VMUX_CLOCK_SHIFT_MS' | 'VMUX_CRASH_AT', string>>>;
+/** What may be wrong with a process from its start; preload.ts says what each is. */
+export const FLAWS = ['VMUX_CLOCK_SHIFT_MS', 'VMUX_CRASH_AT', 'VMUX_BRIEF_SANDBOXES_MS'] as const;
+export type Flaw = Readonly<Partial<Record<(typeof FLAWS)[number], string>>>;
 
 /** A process of the stack that can be killed, frozen and started again on the same port and data. */
 export class Actor {

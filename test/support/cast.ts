@@ -10,7 +10,7 @@ import {
   temporaryDirectory,
 } from '@vmux/testing';
 import type { NsDriverOptions } from '../../apps/runner-local/src/drivers/ns-driver';
-import { Actor } from './actor';
+import { Actor, FLAWS } from './actor';
 import { fillDisk, mountDisk, redisActor } from './breakable';
 import { Link } from './link';
 
@@ -20,6 +20,8 @@ export interface Cast {
   readonly gateways: readonly string[];
   /** Between the processes and NATS and the event store; none unless they were asked for. */
   readonly links: readonly Link[];
+  /** Between the gateways and the runner's data plane. */
+  readonly tunnel: Link | null;
   readonly natsUrl: string;
   readonly natsLogin: {
     readonly user: string;
@@ -135,12 +137,18 @@ export async function assemble({
     const name = `session-service-${index + 1}`;
     await add(name, 'session-service', 'session-service', { VMUX_INSTANCE: name });
   }
+  const tunnelPort = await freePort();
+  const tunnel = breakable ? await Link.to(tunnelPort, 'gateways → runner') : null;
   await add(
     'runner',
     'runner-local',
     { runner: 'local' },
     {
       VMUX_RUNNER_DIR: sandboxesDir,
+      ...(tunnel && {
+        VMUX_TUNNEL_PORT: String(tunnelPort),
+        VMUX_TUNNEL_URL: `ws://127.0.0.1:${tunnel.port}/tunnel/1`,
+      }),
       ...runner,
     },
   );
@@ -165,6 +173,7 @@ export async function assemble({
     actors,
     gateways: ports.map((port) => `http://127.0.0.1:${port}`),
     links,
+    tunnel,
     natsUrl: `nats://127.0.0.1:${natsPort}`,
     natsLogin: {
       user: 'consumer',
@@ -187,7 +196,7 @@ const service = (name: string, env: NodeJS.ProcessEnv, args: readonly string[] =
   startProcess({
     command: process.execPath,
     args: [
-      ...(env.VMUX_CLOCK_SHIFT_MS || env.VMUX_CRASH_AT ? ['--require', preload()] : []),
+      ...(FLAWS.some((flaw) => env[flaw]) ? ['--require', preload()] : []),
       join(projectRoot(), `dist/apps/${name}/src/main.js`),
       ...args,
     ],

@@ -17,9 +17,8 @@ const PATIENCE = { timeoutMs: 60_000, everyMs: 20 };
 export class EmbeddedStack {
   private constructor(
     readonly dataDir: string,
-    readonly api: ApiClient,
-    readonly env: NodeJS.ProcessEnv,
-    private readonly stack: RunningProcess<string>,
+    private readonly settings: NodeJS.ProcessEnv,
+    private stack: RunningProcess<string>,
   ) {}
 
   static async start(
@@ -30,20 +29,31 @@ export class EmbeddedStack {
     const docker = engine
       ? { DOCKER_HOST: `unix://${engine.socketPath}`, VMUX_DOCKER_IMAGE: engine.image }
       : { DOCKER_HOST: 'unix:///nowhere' };
-    const stack = await startProcess({
-      command: process.execPath,
-      args: [join(projectRoot(), 'dist/apps/cli/src/stack/main.js')],
-      env: { ...process.env, ...docker, ...more, VMUX_DATA_DIR: dataDir, VMUX_PORT: '0' },
-      ready: (line) => /^vmux serves at (\S+)/.exec(line)?.[1],
-      readyTimeoutMs: 90_000,
-    });
-    const key = readFileSync(join(dataDir, 'api-key'), 'utf8').trim();
-    const env = { VMUX_URL: stack.ready, VMUX_API_KEY: key, VMUX_DATA_DIR: dataDir };
-    return new EmbeddedStack(dataDir, new ApiClient(stack.ready, key), env, stack);
+    const settings = { ...docker, ...more, VMUX_DATA_DIR: dataDir, VMUX_PORT: '0' };
+    return new EmbeddedStack(dataDir, settings, await started(settings));
+  }
+
+  get api(): ApiClient {
+    return new ApiClient(this.stack.ready, this.key);
+  }
+
+  /** For programs that are to talk to it. */
+  get env(): NodeJS.ProcessEnv {
+    return { VMUX_URL: this.stack.ready, VMUX_API_KEY: this.key, VMUX_DATA_DIR: this.dataDir };
+  }
+
+  /** On the same data; its address may be another one. */
+  async killedAndStartedAgain(): Promise<void> {
+    await this.stack.kill('SIGKILL');
+    this.stack = await started(this.settings);
   }
 
   get output(): string {
     return this.stack.output();
+  }
+
+  private get key(): string {
+    return readFileSync(join(this.dataDir, 'api-key'), 'utf8').trim();
   }
 
   /** Of a process of the stack, which is started again when it dies. */
@@ -84,6 +94,15 @@ export class EmbeddedStack {
     return new ClientSession(this.api, id);
   }
 }
+
+const started = (settings: NodeJS.ProcessEnv): Promise<RunningProcess<string>> =>
+  startProcess({
+    command: process.execPath,
+    args: [join(projectRoot(), 'dist/apps/cli/src/stack/main.js')],
+    env: { ...process.env, ...settings },
+    ready: (line) => /^vmux serves at (\S+)/.exec(line)?.[1],
+    readyTimeoutMs: 90_000,
+  });
 
 /** A session as a client sees it. */
 export class ClientSession {

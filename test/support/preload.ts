@@ -2,17 +2,28 @@
  * Loaded into a process of the stack before its own code, by tests alone.
  * VMUX_CLOCK_SHIFT_MS moves its clock. VMUX_CRASH_AT=<point>:<n> ends it at the n-th passing of a point:
  * before-answer (done, and nobody was told), after-answer (told, and nothing was made of it), before-sync
- * and after-sync (of the event store's log).
+ * and after-sync (of the event store's log), and those of crash-points.ts, between the steps of a verb.
+ * VMUX_BRIEF_SANDBOXES_MS lets the runner's sandboxes whose session is called brief-… be ended by their
+ * provider after that time, as far as they are told.
  */
 import fs from 'node:fs';
 import { MsgImpl } from 'nats/lib/nats-base-client/msg';
 import { NatsConnectionImpl } from 'nats/lib/nats-base-client/nats';
+import { makeBrief, passBetweenSteps } from './crash-points';
 
 const [point, times = '1'] = (process.env.VMUX_CRASH_AT ?? '').split(':');
 let left = Number(times);
 
+/** From when it says that it is ready: whoever starts it waits for that. */
+let isReady = false;
+const { write } = process.stdout;
+process.stdout.write = ((...given: Parameters<typeof write>) => {
+  isReady ||= String(given[0]).includes('"ready":true');
+  return write.apply(process.stdout, given);
+}) as typeof write;
+
 function pass(name: string): void {
-  if (name !== point) return;
+  if (name !== point || !isReady) return;
   left -= 1;
   if (left === 0) process.kill(process.pid, 'SIGKILL');
 }
@@ -30,7 +41,11 @@ function shiftClock(byMs: number): void {
 const shiftMs = Number(process.env.VMUX_CLOCK_SHIFT_MS ?? 0);
 if (shiftMs !== 0) shiftClock(shiftMs);
 
+const briefMs = Number(process.env.VMUX_BRIEF_SANDBOXES_MS ?? 0);
+if (briefMs > 0) makeBrief(briefMs);
+
 if (point) {
+  passBetweenSteps(point, pass);
   const { respond } = MsgImpl.prototype;
   MsgImpl.prototype.respond = function (...given: Parameters<typeof respond>) {
     pass('before-answer');
