@@ -276,10 +276,3 @@ describeUnless(isRoot, 'namespaces with mapped ids need root on Linux')('the ns 
     });
   });
 });
-
-describe('the ns driver without root', () => {
-  skipUnless(!isRoot, 'this test runs as root')('says that it needs root', async () => {
-    const driver = new NsDriver({ ...nsOptions(), dataDir: temporaryDirectory('ns') });
-    expect(await driver.capabilities()).toMatchObject({ available: false, reason: 'needs root' });
-  });
-});

@@ -10,7 +10,7 @@ export interface SandboxId {
   readonly instance: string;
 }
 
-/** Enforced, whatever runs inside; the disk where the driver offers `diskLimit`. */
+/** Enforced, whatever runs inside; the disk where the driver offers `diskLimit`, the rest see `OtherLimit`. */
 export interface SandboxLimits {
   /** In processors; 0.5 is half of one. */
   readonly cpus: number;
@@ -22,6 +22,8 @@ export interface SandboxLimits {
 export interface SandboxSpec {
   readonly id: SandboxId;
   readonly limits: SandboxLimits;
+  /** Refused where `diskMiB` cannot be enforced, instead of doing without. */
+  readonly needsDiskLimit?: boolean | undefined;
   /** What the root is made of, in the driver's own terms; null for its default. */
   readonly image: string | null;
   /** Whether the public internet can be reached from inside. Needs the capability `egress`. */
@@ -49,6 +51,9 @@ export const CAPABILITIES = [
 ] as const;
 export type Capability = (typeof CAPABILITIES)[number];
 
+/** Enforced by every driver that does not say in `missing` why it cannot. */
+export type OtherLimit = 'memoryLimit' | 'cpuLimit' | 'pidsLimit';
+
 export interface DriverCapabilities {
   /** Whether this driver can create sandboxes here at all. */
   readonly available: boolean;
@@ -56,7 +61,7 @@ export interface DriverCapabilities {
   readonly reason: string | null;
   readonly offered: readonly Capability[];
   /** Why each capability that is not offered is not. */
-  readonly missing: Readonly<Partial<Record<Capability, string>>>;
+  readonly missing: Readonly<Partial<Record<Capability | OtherLimit, string>>>;
 }
 
 /** What was found, never what is assumed: only `gone` means that the sandbox does not exist. */

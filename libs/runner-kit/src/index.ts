@@ -10,6 +10,7 @@ export {
   type Layer,
   type NativeCheckpoint,
   type OpenedCheckpoint,
+  type OtherLimit,
   type Probe,
   type SandboxDriver,
   type SandboxId,

@@ -97,6 +97,7 @@ static bool v2_enable(const struct layout *layout, const struct spec *spec, cons
 }
 
 void cgroup_create(const struct spec *spec) {
+  if (spec->rootless) return;
   struct layout layout;
   layout_read(&layout);
   each_hierarchy(&layout, make, (void *)spec);
@@ -153,6 +154,8 @@ static void open_entry(const char *mount, void *context) {
 /* Opened by the launcher, used by the first process, which may do so for itself alone. */
 void cgroup_open_entries(struct spec *spec) {
   struct layout layout;
+  spec->unified_fd = -1;
+  if (spec->rootless) return;
   layout_read(&layout);
   spec->unified_fd = layout.v2[0] ? open_own(spec, layout.v2, "", O_RDONLY | O_DIRECTORY) : -1;
   layout.v2[0] = 0;
@@ -187,6 +190,7 @@ static void open_view(const char *mount, void *context) {
 
 /* So that programs which size themselves by their cgroup, and the supervisor's figures, see their limits. */
 void cgroup_open_views(struct spec *spec) {
+  if (spec->rootless) return;
   struct layout layout;
   layout_read(&layout);
   each_hierarchy(&layout, open_view, spec);

@@ -18,6 +18,10 @@
 /* What the caller does next is told by the exit status: 2 fix the call, 3 this machine cannot do it, 4 try again. */
 enum { EXIT_USAGE = 2, EXIT_REFUSED = 3, EXIT_FAILED = 4 };
 
+/* How many ids a sandbox has where there are enough. */
+enum { LENT = 65536 };
+#define LENT_TEXT "65536"
+
 enum { MAX_TREES = 16, MAX_LAYERS = 8, MAX_HIDE = 64, MAX_VIEWS = 8, MAX_HOSTS = 256 };
 
 struct tree {
@@ -54,6 +58,7 @@ struct spec {
   const char *epoch;
   const char *instance;
   const char *since_ns; /* of a disk that another sandbox wrote on; NULL for a fresh one */
+  const char *out;       /* of mask and removed */
   const char *disk_template;
   const char *spool_template;
   const char *cgroup_parent;
@@ -64,7 +69,10 @@ struct spec {
   int host_count;
   struct host blocks[MAX_HOSTS]; /* addresses without names */
   int block_count;
-  long uid_base;
+  bool rootless;
+  long lent_uid, lent_gid; /* where the ids begin that were lent to who is not root; 0 without any */
+  long uid_base;           /* the sandbox's root, as the launcher sees it */
+  long ids;
   long memory_mib;
   long cpu_millis;
   long pids;
@@ -127,18 +135,26 @@ void network_configure(const struct spec *spec);
 void network_forbid(const struct spec *spec, uint32_t gateway, int index);
 void network_refuse(const char *address);
 
+/* rootless.c */
+void rootless_enter(struct spec *spec);
+void rootless_limit_processes(const struct spec *spec);
+int rootless_directory(const struct spec *spec, int dir, const char *name);
+void own_below(int fd, const struct spec *spec);
+int command_own(struct spec *spec);
+int command_drop(struct spec *spec);
+
 /* confine.c */
 void confine(void);
 
 /* commands */
 int command_create(struct spec *spec);
-int command_destroy(const struct spec *spec);
-int command_salvage(const struct spec *spec);
+int command_destroy(struct spec *spec);
+int command_salvage(struct spec *spec);
 int command_guard(const struct spec *spec);
 int command_addresses(void);
 int command_clone(int argc, char **argv);
-int command_mask(const char *tree, const char *out);
-int command_removed(const char *dir, const char *since_ns, const char *out);
+int command_mask(struct spec *spec);
+int command_removed(struct spec *spec);
 
 static inline int sys_open_tree(int fd, const char *path, unsigned flags) {
   return (int)syscall(428, fd, path, flags);

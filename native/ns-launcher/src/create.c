@@ -107,9 +107,9 @@ static void prepare_disk(const struct spec *spec, int disk) {
   for (int i = 0; i < spec->only_count; i++) hide_unlisted(spec, &spec->onlys[i], disk);
 }
 
-static void map_ids(pid_t pid, long base) {
+static void map_ids(pid_t pid, const struct spec *spec) {
   char path[64], map[64];
-  snprintf(map, sizeof map, "0 %ld 65536\n", base);
+  snprintf(map, sizeof map, "0 %ld %ld\n", spec->uid_base, spec->ids);
   snprintf(path, sizeof path, "/proc/%d/uid_map", pid);
   if (write_path(path, map) < 0) fail("cannot map the user ids");
   snprintf(path, sizeof path, "/proc/%d/gid_map", pid);
@@ -155,6 +155,11 @@ static void *make_image(void *context) {
 
 /* Side by side: most of the time the kernel waits. */
 static void make_images(const struct spec *spec, int dir, int *disk, int *spool) {
+  if (spec->rootless) {
+    *disk = above(rootless_directory(spec, dir, "disk"));
+    *spool = above(rootless_directory(spec, dir, "spool"));
+    return;
+  }
   struct image_order orders[2] = {{spec, dir, "disk.img", spec->disk_template, -1},
                                   {spec, dir, "spool.img", spec->spool_template, -1}};
   pthread_t other;
@@ -209,7 +214,8 @@ __attribute__((noreturn)) static void run_first_process(struct spec *spec, struc
   cgroup_enter(spec);
   char word;
   if (recv(with->channel, &word, 1, 0) != 1) _exit(EXIT_FAILED); /* the launcher is gone */
-  if (setgroups(0, NULL) < 0 || setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0) fail("cannot become the sandbox's root");
+  /* Who has a single id may not give up its groups: what only they may read is hidden from it. */
+  if ((spec->ids > 1 && setgroups(0, NULL) < 0) || setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0) fail("cannot become the sandbox's root");
   if (setsid() < 0) fail("cannot start a session");
   umask(022);
   if (unshare(CLONE_NEWCGROUP) < 0) fail("cannot unshare the cgroup view");
@@ -253,6 +259,7 @@ static void record(int dir, pid_t pid) {
 
 int command_create(struct spec *spec) {
   current = spec;
+  rootless_enter(spec);
   int dir = open_or_fail(AT_FDCWD, spec->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
   if (flock(dir, LOCK_EX) < 0) fail("cannot lock %s", spec->dir);
   struct stat ours, named;
@@ -273,6 +280,7 @@ int command_create(struct spec *spec) {
   int errors_end = above(errors[0]);
   with.errors = above(errors[1]);
   cgroup_open_entries(spec);
+  rootless_limit_processes(spec);
   struct clone_args birth = {.flags = NAMESPACES, .exit_signal = SIGCHLD};
   if (spec->unified_fd >= 0) {
     birth.flags |= CLONE_INTO_CGROUP;
@@ -287,7 +295,7 @@ int command_create(struct spec *spec) {
   close(with.errors);
   close(with.channel);
   record(dir, child);
-  map_ids(child, spec->uid_base);
+  map_ids(child, spec);
   if (spec->interface) network_attach(spec, child);
   if (send(channel_end, "i", 1, MSG_NOSIGNAL) != 1 && errno != EPIPE) fail("cannot tell the first process");
 
@@ -295,12 +303,19 @@ int command_create(struct spec *spec) {
   make_images(spec, dir, &with.disk, &spool_mount);
   prepare_disk(spec, with.disk);
   if (mkdirat(spool_mount, "spool", 0700) < 0) fail("cannot create the spool");
-  char path[64];
-  snprintf(path, sizeof path, "/proc/%d/ns/user", child);
-  int userns = open_or_fail(AT_FDCWD, path, O_RDONLY);
+  if (spec->rootless) {
+    own_below(with.disk, spec);
+    own_below(spool_mount, spec);
+  }
+  int userns = -1;
+  if (!spec->rootless) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/ns/user", child);
+    userns = open_or_fail(AT_FDCWD, path, O_RDONLY);
+    map_mount(with.disk, userns);
+    map_mount(spool_mount, userns);
+  }
   layers_open(spec, userns);
-  map_mount(with.disk, userns);
-  map_mount(spool_mount, userns);
   send_mounts(channel_end, spec, with.disk, open_or_fail(spool_mount, "spool", O_RDONLY | O_DIRECTORY));
 
   /* The pipe closes by itself when the supervisor is executed; until then it carries what went wrong. */

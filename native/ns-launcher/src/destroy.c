@@ -30,7 +30,7 @@ static void end_process(int dir, const struct spec *spec) {
   close(pidfd);
 }
 
-int command_destroy(const struct spec *spec) {
+int command_destroy(struct spec *spec) {
   char *copy = strdup(spec->dir);
   char *slash = copy ? strrchr(copy, '/') : NULL;
   if (!slash || slash == copy || !slash[1]) die(EXIT_USAGE, "--dir must be an absolute path");
@@ -47,6 +47,8 @@ int command_destroy(const struct spec *spec) {
   if (spec->interface) network_detach(spec->interface);
   if (cgroup_remove(spec->cgroup_parent, spec->name) < 0) die(EXIT_FAILED, "a cgroup of %s is still in use", spec->name);
   if (dir < 0) return 0;
+  /* Signals reach the sandbox from where its maker stands, and its files belong to the ids within. */
+  rootless_enter(spec);
   image_wait_released(dir);
   if (remove_tree_at(parent, slash + 1) < 0) fail("cannot remove %s", spec->dir);
   return 0;

@@ -2,7 +2,10 @@
      vmux-ns create  --dir=D --name=N --tree=/=LOWER[:LOWER…] …   prints "<pid> <start time>"
      vmux-ns destroy --dir=D --name=N
      vmux-ns salvage --dir=D --name=N --supervisor=S …            serves a dead one's spool at D/left
-     vmux-ns mask    --tree=DIR --out=DIR                         prints how many files it hides */
+     vmux-ns mask    --dir=DIR --out=DIR                          prints how many files it hides
+     vmux-ns removed --dir=D --since-ns=T --out=FILE              lists what a sandbox removed of its base
+     vmux-ns own|drop --dir=DIR                                   gives a tree to sandboxes made without root, and back
+   Who is not root says by --lent-uid and --lent-gid which ids were lent to it. */
 #include "common.h"
 
 #include <arpa/inet.h>
@@ -59,6 +62,7 @@ static void parse(int argc, char **argv, struct spec *spec) {
                {"epoch", &spec->epoch},
                {"instance", &spec->instance},
                {"since-ns", &spec->since_ns},
+               {"out", &spec->out},
                {"disk-template", &spec->disk_template},
                {"spool-template", &spec->spool_template},
                {"cgroup-parent", &spec->cgroup_parent},
@@ -72,6 +76,8 @@ static void parse(int argc, char **argv, struct spec *spec) {
                  {"memory-mib", &spec->memory_mib, 16, 1 << 24},
                  {"cpu-millis", &spec->cpu_millis, 10, 1 << 20},
                  {"pids", &spec->pids, 4, 1 << 22},
+                 {"lent-uid", &spec->lent_uid, 1, 4294967295 - LENT},
+                 {"lent-gid", &spec->lent_gid, 1, 4294967295 - LENT},
                  {"address", &spec->address, 1, 4294967295}};
   for (int i = 2; i < argc; i++) {
     bool known = false;
@@ -120,42 +126,40 @@ int main(int argc, char **argv) {
   syscall(436 /* close_range */, 3U, ~0U, 0);
   /* The runner may die meanwhile: what was begun is finished or undone all the same. */
   signal(SIGPIPE, SIG_IGN);
-  if (!strcmp(command, "mask")) {
-    const char *tree = argc == 4 ? value_of(argv[2], "tree") : NULL, *out = argc == 4 ? value_of(argv[3], "out") : NULL;
-    if (!tree || !out) die(EXIT_USAGE, "usage: vmux-ns mask --tree=DIR --out=DIR");
-    return command_mask(tree, out);
-  }
-  if (!strcmp(command, "removed")) {
-    const char *dir = argc == 5 ? value_of(argv[2], "dir") : NULL, *since = argc == 5 ? value_of(argv[3], "since-ns") : NULL;
-    const char *out = argc == 5 ? value_of(argv[4], "out") : NULL;
-    if (!dir || !since || !out) die(EXIT_USAGE, "usage: vmux-ns removed --dir=DIR --since-ns=T --out=FILE");
-    return command_removed(dir, since, out);
-  }
   if (!strcmp(command, "addresses")) return command_addresses();
   if (!strcmp(command, "clone")) return command_clone(argc, argv);
   if (!strcmp(command, "guard")) {
     parse(argc, argv, &spec);
     return command_guard(&spec);
   }
-  if (strcmp(command, "create") && strcmp(command, "destroy") && strcmp(command, "salvage"))
-    die(EXIT_USAGE, "usage: vmux-ns create|destroy|salvage|mask|removed …");
+  static const struct {
+    const char *name;
+    int (*run)(struct spec *);
+    bool of_sandbox;
+  } commands[] = {{"create", command_create, true},   {"destroy", command_destroy, true}, {"salvage", command_salvage, true},
+                  {"mask", command_mask, false},      {"removed", command_removed, false}, {"own", command_own, false},
+                  {"drop", command_drop, false}};
+  size_t index = 0;
+  while (index < sizeof commands / sizeof *commands && strcmp(command, commands[index].name)) index++;
+  if (index == sizeof commands / sizeof *commands)
+    die(EXIT_USAGE, "usage: vmux-ns create|destroy|salvage|mask|removed|own|drop …");
   parse(argc, argv, &spec);
+  spec.rootless = geteuid() != 0;
+  spec.ids = LENT;
   if (!spec.dir || spec.dir[0] != '/') die(EXIT_USAGE, "--dir must be an absolute path");
+  if (!commands[index].of_sandbox) return commands[index].run(&spec);
   if (!plain_name(spec.name) || !plain_name(spec.cgroup_parent))
     die(EXIT_USAGE, "--name and --cgroup-parent take lower-case letters, digits and hyphens");
   if (spec.interface && (!plain_name(spec.interface) || strlen(spec.interface) > 15))
     die(EXIT_USAGE, "--interface takes a short name");
-  if (geteuid() != 0) die(EXIT_REFUSED, "namespaces with mapped ids need root");
+  if (spec.rootless && spec.interface) die(EXIT_REFUSED, "only root makes network interfaces");
   if (!strcmp(command, "destroy")) return command_destroy(&spec);
-  if (!strcmp(command, "salvage")) {
-    if (!spec.supervisor || !spec.epoch || !spec.instance) die(EXIT_USAGE, "--supervisor, --epoch and --instance are required");
-    return command_salvage(&spec);
-  }
+  if (!spec.supervisor || !spec.epoch || !spec.instance) die(EXIT_USAGE, "--supervisor, --epoch and --instance are required");
+  if (!strcmp(command, "salvage")) return command_salvage(&spec);
   if (!plain_name(spec.hostname)) die(EXIT_USAGE, "--hostname takes lower-case letters, digits and hyphens");
-  if (!spec.supervisor || !spec.epoch || !spec.instance || !spec.disk_template || !spec.spool_template)
-    die(EXIT_USAGE, "--supervisor, --epoch, --instance, --disk-template and --spool-template are required");
-  if (!spec.uid_base || !spec.memory_mib || !spec.cpu_millis || !spec.pids)
-    die(EXIT_USAGE, "--uid-base, --memory-mib, --cpu-millis and --pids are required");
+  if (!spec.memory_mib || !spec.cpu_millis || !spec.pids) die(EXIT_USAGE, "--memory-mib, --cpu-millis and --pids are required");
+  if (!spec.rootless && (!spec.uid_base || !spec.disk_template || !spec.spool_template))
+    die(EXIT_USAGE, "--uid-base, --disk-template and --spool-template are required");
   if (spec.interface && spec.address % 2 == 0) die(EXIT_USAGE, "--address takes an odd number");
   if (!spec.tree_count || strcmp(spec.trees[0].target, "/")) die(EXIT_USAGE, "the first --tree is the root");
   return command_create(&spec);

@@ -4,8 +4,11 @@
 #include <sys/sysmacros.h>
 
 /* An id-mapped mount gives the sandbox's root the rights of the host's root on what it shows. This writes an overlay
-   layer that hides everything below a tree which not everyone on the host may read. */
+   layer that hides everything below a tree which not everyone on the host may read. Without root nothing is mapped, and a
+   file of the host's belongs to nobody inside: there the layer also has every directory, so that a sandbox may add,
+   remove and replace files wherever it likes, though it may not write into those of the host. */
 static long hidden;
+static bool with_directories;
 
 static void make_parents(const char *tree, const char *out, const char *below) {
   char *source = format_text("%s", tree), *target = format_text("%s", out);
@@ -56,6 +59,11 @@ static void walk(const char *tree, const char *out, const char *below, int fd, d
       free(target);
       hidden++;
     } else if (S_ISDIR(status.st_mode)) {
+      if (with_directories) {
+        char *target = format_text("%s%s", out, path);
+        if ((mkdir(target, 0700) < 0 && errno != EEXIST) || chmod(target, status.st_mode & 07777) < 0) fail("cannot create %s", target);
+        free(target);
+      }
       int deeper = openat(fd, entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
       if (deeper >= 0) walk(tree, out, path, deeper, device);
       else if (errno != ENOENT) fail("cannot open %s%s", tree, path);
@@ -65,8 +73,11 @@ static void walk(const char *tree, const char *out, const char *below, int fd, d
   closedir(directory);
 }
 
-int command_mask(const char *tree, const char *out) {
+int command_mask(struct spec *spec) {
+  const char *tree = spec->dir, *out = spec->out;
   struct stat status;
+  if (!out) die(EXIT_USAGE, "--out is required");
+  with_directories = spec->rootless;
   int fd = open(tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0 || fstat(fd, &status) < 0) fail("cannot open %s", tree);
   if (mkdir(out, 0700) < 0 || chmod(out, status.st_mode & 07777) < 0) fail("cannot create %s", out);

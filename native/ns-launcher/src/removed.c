@@ -61,12 +61,10 @@ static void walk(int tree, int fd, size_t length, int depth) {
   closedir(directory);
 }
 
-int command_removed(const char *dir, const char *since_ns, const char *target) {
+/* A second mount of the disk's image, attached nowhere. */
+static int open_image(int dirfd) {
   char number[16], device[32];
-  int dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (dirfd < 0) fail("cannot open %s", dir);
   if (read_at(dirfd, "disk.img.loop", number, sizeof number) <= 0) fail("the sandbox has no disk");
-  since = strtoll(since_ns, NULL, 10);
   snprintf(device, sizeof device, "/dev/loop%d", atoi(number));
   int context = sys_fsopen("ext4", 1 /* FSOPEN_CLOEXEC */);
   if (context < 0 || sys_fsconfig(context, FSCONFIG_SET_STRING, "source", device, 0) < 0 ||
@@ -75,6 +73,18 @@ int command_removed(const char *dir, const char *since_ns, const char *target) {
   int mount = sys_fsmount(context, FSMOUNT_CLOEXEC,
                           MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_NOATIME);
   if (mount < 0) fail("cannot look at the sandbox's disk");
+  return mount;
+}
+
+int command_removed(struct spec *spec) {
+  const char *target = spec->out;
+  if (!target || !spec->since_ns) die(EXIT_USAGE, "--since-ns and --out are required");
+  since = strtoll(spec->since_ns, NULL, 10);
+  rootless_enter(spec);
+  int dirfd = open(spec->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (dirfd < 0) fail("cannot open %s", spec->dir);
+  int mount = spec->rootless ? openat(dirfd, "disk", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : open_image(dirfd);
+  if (mount < 0) fail("cannot open the sandbox's disk");
   int file = open(target, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   out = file < 0 ? NULL : fdopen(file, "w");
   if (!out) fail("cannot create %s", target);

@@ -34,9 +34,11 @@ void layers_open(struct spec *spec, int userns) {
   for (int i = 0; i < spec->tree_count; i++) {
     struct tree *tree = &spec->trees[i];
     for (int j = 0; j < tree->lower_count; j++) {
-      tree->lower_fds[j] = sys_open_tree(AT_FDCWD, tree->lowers[j], OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+      /* Without root no mount may be taken without those on it; an overlay looks at none of them. */
+      unsigned whole = spec->rootless ? AT_RECURSIVE : 0;
+      tree->lower_fds[j] = sys_open_tree(AT_FDCWD, tree->lowers[j], OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | whole);
       if (tree->lower_fds[j] < 0) fail("cannot open the lower tree %s", tree->lowers[j]);
-      idmap(tree->lower_fds[j], userns);
+      if (!spec->rootless) idmap(tree->lower_fds[j], userns);
     }
   }
 }
@@ -157,7 +159,7 @@ static void mount_dev(const struct spec *spec, const int *device_mounts) {
     close(file);
     attach(device_mounts[i], path);
   }
-  attach_dir(fresh("devpts", (const char *const[][2]){{"ptmxmode", "0666"}, {"mode", "0620"}, {"gid", "5"}, {NULL, NULL}},
+  attach_dir(fresh("devpts", (const char *const[][2]){{"ptmxmode", "0666"}, {"mode", "0620"}, {"gid", spec->ids > 5 ? "5" : "0"}, {NULL, NULL}},
                    MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC),
              "dev/pts");
   char *half = format_text("%ldm", spec->memory_mib / 2);

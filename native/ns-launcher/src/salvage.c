@@ -50,7 +50,8 @@ __attribute__((noreturn)) static void serve(const struct spec *spec, int errors,
 }
 
 /* Serves what a sandbox that is gone left in its spool, for reading, at <dir>/left. */
-int command_salvage(const struct spec *spec) {
+int command_salvage(struct spec *spec) {
+  rootless_enter(spec);
   int dir = open(spec->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (dir < 0 || flock(dir, LOCK_EX) < 0) fail("cannot open %s", spec->dir);
   if (still_runs(dir)) die(EXIT_FAILED, "the sandbox in %s still runs", spec->dir);
@@ -60,7 +61,8 @@ int command_salvage(const struct spec *spec) {
   if (supervisor < 0) fail("cannot open %s", spec->supervisor);
   supervisor = moved(supervisor);
   int log = moved(openat(dir, "supervisor.log", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  int mount = image_mount(spec, dir, "spool.img", "");
+  int mount = spec->rootless ? openat(dir, "spool", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+                             : image_mount(spec, dir, "spool.img", "");
   int spool = openat(mount, "spool", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (spool < 0) fail("the sandbox in %s left no spool", spec->dir);
   spool = moved(spool);

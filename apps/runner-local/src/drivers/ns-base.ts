@@ -3,15 +3,17 @@ import {
   lstat,
   mkdir,
   readdir,
+  readFile,
   readlink,
   realpath,
-  rm,
   symlink,
   writeFile,
 } from 'node:fs/promises';
 import { join } from 'node:path';
 import { copyPublic, makeDirectory, writeEtc } from './ns-host-etc';
 import { runProgram } from './ns-launcher';
+import { isAlive, ownProcess } from './ns-store';
+import { lentArguments, type NsUser } from './ns-user';
 
 /** A tree of a sandbox: an overlay at `target` over the lower directories, the uppermost first. */
 export interface NsTree {
@@ -76,20 +78,20 @@ const EMPTY_DIRECTORIES: readonly (readonly [string, number])[] = [
   ['workspace', 0o755],
 ];
 
+export interface BaseMaker {
+  /** Of all generated layers. */
+  readonly directory: string;
+  readonly launcher: string;
+  readonly user: NsUser;
+}
+
 /**
  * Makes a root out of the host's own programs: an allow-list, everything else is empty. The layers are
  * written anew for each driver, because what may not be shown is found by looking.
  */
-export async function makeHostBase(
-  directory: string,
-  launcher: string,
-  owner: string,
-): Promise<NsBase> {
-  const generation = randomBytes(6).toString('hex');
-  const at = join(directory, generation);
+export async function makeHostBase({ directory, launcher, user }: BaseMaker): Promise<NsBase> {
+  const { generation, at } = await newGeneration(directory);
   const root = join(at, 'root');
-  await mkdir(at, { recursive: true, mode: 0o700 });
-  await writeFile(join(at, 'owner'), owner);
   await makeDirectory(root, 0o755);
   for (const [path, mode] of EMPTY_DIRECTORIES) await makeDirectory(join(root, path), mode);
   await symlink('/run', join(root, 'var/run'));
@@ -99,10 +101,13 @@ export async function makeHostBase(
     await copyPublic(join('/var/cache/debconf', file), join(root, 'var/cache/debconf', file));
 
   const trees: NsTree[] = [{ target: '/', lowers: [root] }];
+  const giveAway = (layer: string) =>
+    runProgram(launcher, ['own', ...lentArguments(user.lent), `--dir=${layer}`]);
   const addMasked = async (target: string) => {
     const mask = join(at, `mask${target.replaceAll('/', '-')}`);
     await makeDirectory(join(root, target), 0o755);
-    await runProgram(launcher, ['mask', `--tree=${target}`, `--out=${mask}`]);
+    await runProgram(launcher, ['mask', `--dir=${target}`, `--out=${mask}`]);
+    await giveAway(mask);
     trees.push({ target, lowers: [mask, target] });
   };
   await addMasked('/usr');
@@ -113,6 +118,7 @@ export async function makeHostBase(
   }
   for (const database of PACKAGE_DATABASES)
     if ((await kindOf(database)) === 'directory') await addMasked(database);
+  await giveAway(root);
   return {
     generation,
     trees,
@@ -123,23 +129,37 @@ export async function makeHostBase(
   };
 }
 
-/** A root directory that somebody built: used as it is. */
-export async function directoryBase(directory: string): Promise<NsBase> {
-  return {
-    generation: null,
-    trees: [{ target: '/', lowers: [await realpath(directory)] }],
-    only: [],
-  };
+/** A root directory that somebody built: used as it is, or without root as far as everyone may read it. */
+export async function directoryBase(image: string, maker: BaseMaker): Promise<NsBase> {
+  const whole = await realpath(image);
+  const { directory, launcher, user } = maker;
+  if (user.isRoot) return { generation: null, trees: [{ target: '/', lowers: [whole] }], only: [] };
+  const { generation, at } = await newGeneration(directory);
+  const mask = join(at, 'mask');
+  await runProgram(launcher, ['mask', `--dir=${whole}`, `--out=${mask}`]);
+  await runProgram(launcher, ['own', ...lentArguments(user.lent), `--dir=${mask}`]);
+  return { generation, trees: [{ target: '/', lowers: [mask, whole] }], only: [] };
+}
+
+async function newGeneration(directory: string): Promise<{ generation: string; at: string }> {
+  const generation = randomBytes(6).toString('hex');
+  const at = join(directory, generation);
+  await mkdir(at, { recursive: true, mode: 0o700 });
+  await writeFile(join(at, 'owner'), await ownProcess());
+  return { generation, at };
 }
 
 /** Removes generated layers that neither a sandbox nor a living driver uses. */
 export async function removeUnusedBases(
-  directory: string,
-  isUsed: (generation: string) => Promise<boolean>,
+  { directory, launcher, user }: BaseMaker,
+  used: ReadonlySet<string>,
 ): Promise<void> {
-  for (const generation of await readdir(directory))
-    if (!(await isUsed(generation)))
-      await rm(join(directory, generation), { recursive: true, force: true });
+  for (const generation of await readdir(directory)) {
+    const at = join(directory, generation);
+    const owner = await readFile(join(at, 'owner'), 'utf8').catch(() => '');
+    if (used.has(generation) || (await isAlive(owner))) continue;
+    await runProgram(launcher, ['drop', ...lentArguments(user.lent), `--dir=${at}`]);
+  }
 }
 
 async function kindOf(path: string): Promise<'link' | 'directory' | 'other' | undefined> {

@@ -1,15 +1,18 @@
 import { randomBytes } from 'node:crypto';
 import { access } from 'node:fs/promises';
+import { release } from 'node:os';
 import {
   type Capability,
   type DriverCapabilities,
   DriverRefused,
+  type OtherLimit,
   type SandboxDriver,
   SandboxError,
   type SandboxId,
   type SandboxSpec,
 } from '@vmux/runner-kit';
 import { canFirewall } from './ns-egress';
+import type { NsHost } from './ns-making';
 
 const never = {
   gpu: 'ns sandboxes see no devices',
@@ -33,15 +36,13 @@ export interface NsTrial {
   readonly driver: Pick<SandboxDriver, 'create' | 'destroy'>;
   readonly programs: readonly string[];
   readonly egress: boolean;
-  hasFreezer(): Promise<boolean>;
-  whyNoClones(): Promise<string | undefined>;
+  host(): Promise<NsHost>;
 }
 
 /** Found by creating a sandbox, not by looking for what one would need. */
 export async function tryNs(trial: NsTrial, signal?: AbortSignal): Promise<DriverCapabilities> {
   try {
     if (process.platform !== 'linux') throw new DriverRefused('unsupported', 'needs Linux');
-    if (process.getuid?.() !== 0) throw new DriverRefused('unsupported', 'needs root');
     for (const program of trial.programs)
       await access(program).catch(() => {
         throw new DriverRefused('unsupported', `${program} is missing: build it`);
@@ -53,25 +54,41 @@ export async function tryNs(trial: NsTrial, signal?: AbortSignal): Promise<Drive
     if (!(fault instanceof SandboxError) || fault.next === 'retry') throw fault;
     return { available: false, reason: fault.message, offered: [], missing: never };
   }
-  const switchedOff = 'egress is not switched on for this runner';
-  const noFreezer = (await trial.hasFreezer()) ? undefined : 'this machine has no cgroup freezer';
-  const noNative = noFreezer ?? (await trial.whyNoClones());
+  const host = await trial.host();
   const optional: readonly [Capability, string | undefined][] = [
-    ['suspend', noFreezer],
-    ['checkpoint', noNative],
-    ['fork', noNative],
-    ['egress', trial.egress ? await whyNot(canFirewall) : switchedOff],
+    ['suspend', host.whyNoFreezer],
+    ['checkpoint', host.whyNoFreezer ?? host.disks.whyNot],
+    ['fork', host.whyNoFreezer ?? host.disks.whyNot],
+    ['egress', await whyNoEgress(trial, host)],
+    ['diskLimit', host.user.isRoot ? undefined : 'a disk of its own, which is limited, needs root'],
   ];
   return {
     available: true,
     reason: null,
-    offered: [
-      'pty',
-      'previews',
-      'diskLimit',
-      ...optional.flatMap(([name, why]) => (why ? [] : [name])),
-    ],
-    missing: { ...never, ...Object.fromEntries(optional.filter(([, why]) => why !== undefined)) },
+    offered: ['pty', 'previews', ...optional.flatMap(([name, why]) => (why ? [] : [name]))],
+    missing: {
+      ...never,
+      ...Object.fromEntries(optional.filter(([, why]) => why !== undefined)),
+      ...(host.user.isRoot ? {} : whyNoLimits()),
+    },
+  };
+}
+
+async function whyNoEgress({ egress }: NsTrial, { user }: NsHost): Promise<string | undefined> {
+  if (!egress) return 'egress is not switched on for this runner';
+  if (!user.isRoot) return 'a network that is guarded needs root';
+  return whyNot(canFirewall);
+}
+
+/** Without root and without control groups; processes are counted by user namespace since Linux 5.14. */
+function whyNoLimits(): Partial<Record<OtherLimit, string>> {
+  const groups = 'control groups need root';
+  const [major = 0, minor = 0] = release().split('.').map(Number);
+  const counts = major > 5 || (major === 5 && minor >= 14);
+  return {
+    memoryLimit: groups,
+    cpuLimit: groups,
+    ...(counts ? {} : { pidsLimit: 'without root processes are counted since Linux 5.14' }),
   };
 }
 

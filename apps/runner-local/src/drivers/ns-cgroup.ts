@@ -72,9 +72,12 @@ export class NsFreezer {
   }
 }
 
-export function needFreezer(freezer: NsFreezer | undefined): NsFreezer {
-  if (freezer) return freezer;
-  throw new DriverRefused('unsupported', 'this machine has no cgroup freezer');
+export function needFreezer(found: {
+  readonly freezer: NsFreezer | undefined;
+  readonly whyNoFreezer: string | undefined;
+}): NsFreezer {
+  if (found.freezer) return found.freezer;
+  throw new DriverRefused('unsupported', found.whyNoFreezer ?? 'there is no freezer');
 }
 
 const isMissing = (fault: unknown): boolean =>

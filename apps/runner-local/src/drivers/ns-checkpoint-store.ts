@@ -78,6 +78,11 @@ export class NsDisks {
     }
   }
 
+  /** No native checkpoints, for that reason. */
+  static without(dataDir: string, whyNot: string): NsDisks {
+    return new NsDisks(dataDir, false, whyNot);
+  }
+
   /** Room for a sandbox that is in `sandboxDir`, made out of an empty disk or of a checkpoint. */
   async add(key: string, sandboxDir: string, from: number | NativeCheckpoint): Promise<void> {
     await this.#ready();

@@ -1,4 +1,4 @@
-import { readFile, stat, writeFile } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
 import {
@@ -17,16 +17,15 @@ import {
   type SandboxSpec,
   SupervisorClient,
 } from '@vmux/runner-kit';
-import { directoryBase, makeHostBase, type NsBase, removeUnusedBases } from './ns-base';
+import { removeUnusedBases } from './ns-base';
 import { isTrial, trialSpec, tryNs } from './ns-capabilities';
 import { NsFreezer, needFreezer } from './ns-cgroup';
-import { NsCheckpoints, SINCE, treesOf } from './ns-checkpoint';
+import { NsCheckpoints } from './ns-checkpoint';
 import { NsDisks, type NsStoreKind, sessionOfRef } from './ns-checkpoint-store';
-import { ensureFirewall, interfaceArgument, networkArguments, resolverText } from './ns-egress';
-import { allowHostsOf, hostArguments, resolveHosts } from './ns-egress-hosts';
-import { connectTo, runProgram } from './ns-launcher';
+import { connectTo } from './ns-launcher';
+import { type NsHost, NsMaking } from './ns-making';
 import { removedFrom } from './ns-removed';
-import { checkSpec, createArguments, NO_RESOLVER, remainsArguments } from './ns-spec';
+import { checkSpec } from './ns-spec';
 import {
   bootId,
   cgroupNameOf,
@@ -34,11 +33,10 @@ import {
   isAlive,
   keyOf,
   NsStore,
-  ownProcess,
   readIfThere,
   startTimeOf,
 } from './ns-store';
-import { diskTemplate, unreadableCopy } from './ns-templates';
+import { isRoot, thisUser } from './ns-user';
 
 export interface NsDriverOptions {
   /** The driver's own directory, absolute; every sandbox it ever finds is in there. */
@@ -60,22 +58,15 @@ export interface NsDriverOptions {
   readonly store?: NsStoreKind;
 }
 
-interface Prepared {
-  readonly store: NsStore;
-  readonly freezer: NsFreezer | undefined;
-  readonly disks: NsDisks;
-}
-
 /** Sandboxes out of Linux namespaces, with no engine: native/ns-launcher does what needs system calls. */
 export class NsDriver implements SandboxDriver {
   readonly provider = 'ns';
   readonly #options: Required<NsDriverOptions>;
   readonly #busy = new Map<string, Promise<unknown>>();
   readonly #settling = new Set<Promise<void>>();
-  #prepared: Promise<Prepared> | undefined;
-  #hostBase: Promise<NsBase> | undefined;
+  readonly #making: NsMaking;
+  #prepared: Promise<NsHost> | undefined;
   #capabilities: Promise<DriverCapabilities> | undefined;
-  #supervisor: { readonly version: string; readonly path: Promise<string> } | undefined;
 
   constructor(options: NsDriverOptions) {
     const resolvers = ['1.1.1.1', '9.9.9.9'];
@@ -83,6 +74,7 @@ export class NsDriver implements SandboxDriver {
     const plain = { images: {}, spoolMiB: 2048, cgroupParent: 'vmux', egress: false };
     const defaults = { ...plain, resolvers, store };
     this.#options = { ...defaults, ...options };
+    this.#making = new NsMaking(this.#options);
   }
 
   capabilities({ signal }: CallOptions = {}): Promise<DriverCapabilities> {
@@ -91,8 +83,7 @@ export class NsDriver implements SandboxDriver {
       driver: this,
       programs: [launcherPath, supervisorPath],
       egress,
-      hasFreezer: async () => (await this.#prepare()).freezer !== undefined,
-      whyNoClones: async () => (await this.#prepare()).disks.whyNot,
+      host: () => this.#prepare(),
     };
     this.#capabilities ??= tryNs(trial, signal).catch((fault) => {
       this.#capabilities = undefined;
@@ -106,44 +97,11 @@ export class NsDriver implements SandboxDriver {
   }
 
   async #create(spec: SandboxSpec, from: NativeCheckpoint | null, signal?: AbortSignal) {
-    checkSpec(spec, this.#options);
-    const { store, disks } = await this.#prepare();
-    const key = keyOf(spec.id);
-    await this.#alone(key, async () => {
-      const base = await this.#baseOf(spec.image);
-      const kept = from && (await this.#checkpoints(disks).forBase(from, base));
-      const { diskMiB } = spec.limits;
-      const templates = join(store.dataDir, 'templates');
-      const [disk, spool, supervisor] = await Promise.all([
-        disks.whyNot === undefined ? '' : diskTemplate(templates, diskMiB),
-        diskTemplate(join(store.dataDir, 'templates'), this.#options.spoolMiB),
-        this.#supervisorCopy(store),
-      ]);
-      signal?.throwIfAborted();
-      const { id, limits, egress } = spec;
-      const { generation } = base;
-      const createdAtMs = Date.now();
-      const sinceNs = kept?.sinceNs ?? null;
-      const trees = treesOf(base);
-      const { image } = spec;
-      const restoredFrom = kept?.ref ?? null;
-      const known = { id, limits, generation, egress, createdAtMs, trees, image };
-      const made = { version: 1, ...known, sinceNs, restoredFrom } as const;
-      const state = await store.add(key, made);
-      try {
-        const { cgroupParent } = this.#options;
-        const files = { dir: store.directoryOf(key), disk, spool, supervisor };
-        if (disks.whyNot === undefined) await disks.add(key, files.dir, kept ?? diskMiB);
-        const network = await this.#networkOf(spec, state.slot);
-        const args = createArguments(state, base, files, cgroupParent, network);
-        await runProgram(this.#options.launcherPath, args, signal);
-        const { startedAtUs } = await this.#greet(id, signal);
-        await writeFile(join(files.dir, SINCE), sinceNs ?? `${startedAtUs}000`, { mode: 0o600 });
-      } catch (fault) {
-        await this.#remove(key);
-        throw fault;
-      }
-    });
+    const { images, egress } = this.#options;
+    checkSpec(spec, { images, egress: egress && isRoot() });
+    const host = await this.#prepare();
+    const greet = async () => (await this.#greet(spec.id, signal)).startedAtUs;
+    await this.#alone(keyOf(spec.id), () => this.#making.make(spec, from, host, greet, signal));
   }
 
   async adopt(id: SandboxId, _options: CallOptions = {}): Promise<SandboxRecord> {
@@ -182,15 +140,12 @@ export class NsDriver implements SandboxDriver {
     checkId(id);
     const { store } = await this.#prepare();
     const key = keyOf(id);
-    const directory = store.directoryOf(key);
     await this.#alone(key, async () => {
-      if (!(await store.read(key))) throw new SandboxGone('this runner has no record of it');
-      const { cgroupParent, launcherPath } = this.#options;
-      const supervisor = await this.#supervisorCopy(store);
-      const args = remainsArguments(id, { directory, supervisor, cgroupParent });
-      await runProgram(launcherPath, args, signal);
+      const state = await store.read(key);
+      if (!state) throw new SandboxGone('this runner has no record of it');
+      await this.#making.serveRemains(state, store, signal);
     });
-    return connectTo(join(directory, 'left'), signal);
+    return connectTo(join(store.directoryOf(key), 'left'), signal);
   }
 
   suspend(id: SandboxId, { signal }: CallOptions = {}): Promise<void> {
@@ -206,7 +161,8 @@ export class NsDriver implements SandboxDriver {
     id: SandboxId,
     { name, signal }: CheckpointOptions = {},
   ): Promise<NativeCheckpoint> {
-    const { disks, freezer, store } = await this.#prepare();
+    const host = await this.#prepare();
+    const { disks, store } = host;
     const key = keyOf(id);
     return this.#alone(key, async () => {
       await this.adopt(id);
@@ -214,7 +170,7 @@ export class NsDriver implements SandboxDriver {
       if (!state) throw new SandboxGone('this runner has no record of it');
       const directory = store.directoryOf(key);
       const sandbox = { state, directory, name };
-      const kept = await this.#checkpoints(disks).take(sandbox, needFreezer(freezer), signal);
+      const kept = await this.#checkpoints(disks).take(sandbox, needFreezer(host), signal);
       this.#settle(disks, kept.ref);
       return kept;
     });
@@ -279,9 +235,9 @@ export class NsDriver implements SandboxDriver {
 
   async destroy(id: SandboxId, _options: CallOptions = {}): Promise<void> {
     checkId(id);
-    await this.#prepare();
+    const host = await this.#prepare();
     const key = keyOf(id);
-    await this.#alone(key, () => this.#remove(key));
+    await this.#alone(key, () => this.#making.remove(key, host));
   }
 
   async close(): Promise<void> {
@@ -289,7 +245,7 @@ export class NsDriver implements SandboxDriver {
     await (await this.#prepared)?.disks.close();
   }
 
-  #prepare(): Promise<Prepared> {
+  #prepare(): Promise<NsHost> {
     this.#prepared ??= this.#open().catch((fault) => {
       this.#prepared = undefined;
       throw fault;
@@ -297,10 +253,13 @@ export class NsDriver implements SandboxDriver {
     return this.#prepared;
   }
 
-  async #open(): Promise<Prepared> {
-    const { dataDir, cgroupParent } = this.#options;
+  async #open(): Promise<NsHost> {
+    const { dataDir, cgroupParent, launcherPath } = this.#options;
     const store = await NsStore.open(dataDir);
-    const disks = await NsDisks.open(dataDir, this.#options.store);
+    const user = await thisUser(launcherPath, dataDir);
+    const disks = user.isRoot
+      ? await NsDisks.open(dataDir, this.#options.store)
+      : NsDisks.without(dataDir, 'checkpoints of its own need root');
     await store.sweep();
     await disks.sweep(new Set(await store.keys()));
     const used = new Set<string>();
@@ -309,59 +268,19 @@ export class NsDriver implements SandboxDriver {
       const state = await store.read(key);
       // Nobody asked for a trial, so nobody would ever destroy one that a killed driver left.
       if (state && isTrial(state.id) && !(await isAlive(await store.ownerOf(state.slot))))
-        await this.#remove(key, store, disks);
+        await this.#making.remove(key, { store, disks });
       else {
         used.add(state?.generation ?? '');
         standing.push(key);
       }
     }
-    const bases = join(dataDir, 'base');
-    await removeUnusedBases(bases, async (generation) => {
-      if (used.has(generation)) return true;
-      return isAlive(await readFile(join(bases, generation, 'owner'), 'utf8').catch(() => ''));
-    });
-    const freezer = await NsFreezer.find(cgroupParent);
+    await removeUnusedBases(this.#making.bases(user), used);
+    const freezer = user.isRoot ? await NsFreezer.find(cgroupParent) : undefined;
+    const none = user.isRoot ? 'this machine has no cgroup freezer' : 'control groups need root';
+    const whyNoFreezer = freezer ? undefined : none;
     if (freezer)
       for (const key of standing) await NsCheckpoints.letGoOn(key, store.directoryOf(key), freezer);
-    return { store, freezer, disks };
-  }
-
-  /** Copied again when the program was built anew. */
-  async #supervisorCopy(store: NsStore): Promise<string> {
-    const { supervisorPath } = this.#options;
-    const { ino, size, mtimeMs } = await stat(supervisorPath);
-    const version = `${ino}:${size}:${mtimeMs}`;
-    if (this.#supervisor?.version !== version) {
-      const path = unreadableCopy(join(store.dataDir, 'bin'), supervisorPath);
-      this.#supervisor = { version, path };
-      path.catch(() => {
-        this.#supervisor = undefined;
-      });
-    }
-    return this.#supervisor.path;
-  }
-
-  /** The firewall stands before the sandbox does: without it there is none. */
-  async #networkOf({ egress, allowHosts }: SandboxSpec, slot: number) {
-    if (!egress) return { resolver: NO_RESOLVER, args: [] };
-    const allowed = await resolveHosts(allowHosts ?? []);
-    await ensureFirewall();
-    await allowHostsOf(slot, allowed);
-    const args = [...networkArguments(slot), ...hostArguments(allowed)];
-    return { resolver: await resolverText(this.#options.resolvers), args };
-  }
-
-  async #baseOf(image: string | null): Promise<NsBase> {
-    const directory = image === null ? undefined : this.#options.images[image];
-    if (directory !== undefined) return directoryBase(directory);
-    const { dataDir, launcherPath } = this.#options;
-    this.#hostBase ??= ownProcess()
-      .then((owner) => makeHostBase(join(dataDir, 'base'), launcherPath, owner))
-      .catch((fault) => {
-        this.#hostBase = undefined;
-        throw fault;
-      });
-    return this.#hostBase;
+    return { user, store, freezer, whyNoFreezer, disks };
   }
 
   async #record(key: string): Promise<SandboxRecord | undefined> {
@@ -386,10 +305,10 @@ export class NsDriver implements SandboxDriver {
 
   async #freeze(id: SandboxId, frozen: boolean, signal?: AbortSignal): Promise<void> {
     const key = keyOf(id);
-    const { freezer } = await this.#prepare();
+    const host = await this.#prepare();
     await this.#alone(key, async () => {
       await this.adopt(id);
-      await needFreezer(freezer).set(cgroupNameOf(key), frozen, signal);
+      await needFreezer(host).set(cgroupNameOf(key), frozen, signal);
     });
   }
 
@@ -411,20 +330,6 @@ export class NsDriver implements SandboxDriver {
         cause: fault,
       });
     }
-  }
-
-  async #remove(key: string, store?: NsStore, disks?: NsDisks): Promise<void> {
-    const from = store ?? (await this.#prepare()).store;
-    const images = disks ?? (await this.#prepare()).disks;
-    const state = await from.read(key);
-    const { launcherPath, cgroupParent } = this.#options;
-    const names = [`--name=${cgroupNameOf(key)}`, `--cgroup-parent=${cgroupParent}`];
-    const network = state?.egress ? [interfaceArgument(state.slot)] : [];
-    const dir = `--dir=${from.directoryOf(key)}`;
-    await runProgram(launcherPath, ['destroy', dir, ...names, ...network]);
-    await images.remove(key);
-    if (state?.egress) await allowHostsOf(state.slot, []);
-    if (state) await from.freeSlot(state.slot);
   }
 
   /** One change at a time for each sandbox. */

@@ -13,6 +13,7 @@ import {
   writeFile,
 } from 'node:fs/promises';
 import { join } from 'node:path';
+import { isRoot } from './ns-user';
 
 /**
  * What of the host's /etc goes into a sandbox: what programs below /usr need to run and packages to be
@@ -168,6 +169,7 @@ async function writeAccounts(into: string, from: string): Promise<void> {
     secret,
   );
   await writeFile(join(into, 'gshadow'), groups.map(([name]) => `${name}:*::\n`).join(''), secret);
+  if (!isRoot()) return;
   const shadowGroup = Number(groups.find(([name]) => name === 'shadow')?.[2] ?? 0);
   await chown(join(into, 'shadow'), 0, shadowGroup);
   await chown(join(into, 'gshadow'), 0, shadowGroup);

@@ -6,6 +6,7 @@ import { DriverRefused, DriverUnavailable } from '@vmux/runner-kit';
 const USAGE = 2;
 const REFUSED = 3;
 const keptBytes = 64 * 1024;
+export const PROGRAM_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 
 /**
  * Runs one native program and resolves with what it printed. It is its own process group, so that a signal
@@ -19,7 +20,7 @@ export async function runProgram(
   signal?.throwIfAborted();
   const child = spawn(program, args, {
     stdio: ['ignore', 'pipe', 'pipe'],
-    env: { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', LANG: 'C' },
+    env: { PATH: PROGRAM_PATH, LANG: 'C' },
     cwd: '/',
     detached: true,
   });

@@ -1,6 +1,7 @@
-import { DriverRefused, type SandboxId, type SandboxSpec } from '@vmux/runner-kit';
+import { DriverRefused, type SandboxSpec } from '@vmux/runner-kit';
 import type { NsBase } from './ns-base';
 import { cgroupNameOf, checkId, keyOf, type NsState, uidBaseOf } from './ns-store';
+import { lentArguments, type NsUser } from './ns-user';
 
 /** Refuses what the launcher would refuse, and what this driver does not offer, before anything is made. */
 export function checkSpec(
@@ -37,7 +38,7 @@ export function createArguments(
   state: NsState,
   base: NsBase,
   files: { dir: string; disk: string; spool: string; supervisor: string },
-  cgroupParent: string,
+  { user, cgroupParent }: { readonly user: NsUser; readonly cgroupParent: string },
   network: { readonly resolver: string; readonly args: readonly string[] },
 ): string[] {
   const { id, limits } = state;
@@ -51,11 +52,15 @@ export function createArguments(
     `--instance=${id.instance}`,
     ...(state.sinceNs ? [`--since-ns=${state.sinceNs}`] : []),
     `--supervisor=${files.supervisor}`,
-    `--disk-template=${files.disk}`,
-    `--spool-template=${files.spool}`,
     `--resolver=${network.resolver}`,
     ...network.args,
-    `--uid-base=${uidBaseOf(state.slot)}`,
+    ...(user.isRoot
+      ? [
+          `--uid-base=${uidBaseOf(state.slot)}`,
+          `--disk-template=${files.disk}`,
+          `--spool-template=${files.spool}`,
+        ]
+      : lentArguments(state.lent)),
     `--memory-mib=${limits.memoryMiB}`,
     `--cpu-millis=${Math.max(10, Math.round(limits.cpus * 1000))}`,
     `--pids=${limits.pids}`,
@@ -65,7 +70,7 @@ export function createArguments(
 }
 
 export const remainsArguments = (
-  id: SandboxId,
+  { id, lent }: NsState,
   at: {
     readonly directory: string;
     readonly supervisor: string;
@@ -73,6 +78,7 @@ export const remainsArguments = (
   },
 ): string[] => [
   'salvage',
+  ...lentArguments(lent),
   `--dir=${at.directory}`,
   `--name=${cgroupNameOf(keyOf(id))}`,
   `--cgroup-parent=${at.cgroupParent}`,

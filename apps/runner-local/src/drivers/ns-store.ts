@@ -11,6 +11,7 @@ import {
 import { chmod, mkdir, readdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DriverRefused, isPlainName, type SandboxId, type SandboxLimits } from '@vmux/runner-kit';
+import type { LentIds } from './ns-user';
 
 /** What the driver keeps about one sandbox, in its own directory, where no sandbox can look. */
 export interface NsState {
@@ -27,6 +28,8 @@ export interface NsState {
   /** For one that was made out of a checkpoint: since when its files are the workload's. */
   readonly sinceNs?: string | null;
   readonly restoredFrom?: string | null;
+  /** Whose ids its files have, where it was made without root. */
+  readonly lent?: LentIds | null;
 }
 
 /** One range of 65,536 user ids for each sandbox, above what other software hands out. */
@@ -38,7 +41,7 @@ const MAX_SOCKET_PATH = 107;
 
 /**
  * The driver's directory: `s/<key>` for each sandbox, `slots/<n>` for each id range in use, `base/`,
- * `templates/`, `bin/`. All of it belongs to root and lies outside every sandbox's view.
+ * `templates/`, `bin/`. All of it lies outside every sandbox's view.
  */
 export class NsStore {
   private constructor(readonly dataDir: string) {}
