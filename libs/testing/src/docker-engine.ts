@@ -31,7 +31,7 @@ export function noDockerEngineBecause(): string | undefined {
  * groups are below a parent of their own.
  */
 export async function startDockerEngine(): Promise<DockerEngine> {
-  const archive = baseArchive();
+  const archive = debianArchive();
   const dir = temporaryDirectory('docker');
   const socketPath = join(dir, 'docker.sock');
   const cgroupParent = `vmux-test-${process.pid}-${Date.now().toString(36)}`;
@@ -71,7 +71,7 @@ const namespaces = [
 ];
 
 /** A Debian of the distribution's packages, made once per checkout, by one process at a time. */
-function baseArchive(): string {
+export function debianArchive(): string {
   const cache = join(projectRoot(), 'dist/cache');
   const archive = join(cache, 'bookworm.tar');
   if (existsSync(archive)) return archive;

@@ -1,5 +1,10 @@
 export { releaseAll, releaseLater, temporaryDirectory, whenThisProcessDies } from './cleanup';
-export { type DockerEngine, noDockerEngineBecause, startDockerEngine } from './docker-engine';
+export {
+  type DockerEngine,
+  debianArchive,
+  noDockerEngineBecause,
+  startDockerEngine,
+} from './docker-engine';
 export {
   type EventStoreOptions,
   type EventStoreServer,
