@@ -10,6 +10,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { binaryEvent, EventStoreDBClient, jsonEvent } from '@eventstore/db-client';
+import { skipUnless } from '@vmux/testing';
 import { Bench, run, Server } from './server';
 
 // Bounds a test that waits for something that does not come, on a busy machine too.
@@ -248,7 +249,7 @@ describe('scavenging', () => {
 });
 
 const isRoot = process.getuid?.() === 0;
-const onSmallDisk = isRoot ? it : it.skip;
+const onSmallDisk = skipUnless(isRoot, 'mounting a small disk needs root');
 
 describe('a full disk', () => {
   onSmallDisk(

@@ -1,3 +1,4 @@
+import { skipUnless } from '@vmux/testing';
 import { Body } from './bytes';
 import { type Connection, E, execOf, Refused, state, T } from './client';
 import {
@@ -84,7 +85,7 @@ describe.each(builds)('execs (%s)', (_name, target, binary) => {
     expect([pgid, sid]).toEqual([pid, pid]);
   });
 
-  const asRoot = process.getuid?.() === 0 ? it : it.skip;
+  const asRoot = skipUnless(process.getuid?.() === 0, 'needs root');
   asRoot('runs as another user with that user’s groups (needs root)', async () => {
     const byName = await run(c, 'by-name', sh('id -u; id -g', { user: 'nobody' }));
     const byNumber = await run(c, 'by-number', sh('id -u; id -g; id -G', { user: '1234:4321' }));

@@ -15,6 +15,7 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { skipUnless } from '@vmux/testing';
 import { Body, Bytes } from './bytes';
 import { type Connection, E, type Exchange, T } from './client';
 import { builds, eventually, make, Sandbox } from './harness';
@@ -324,7 +325,7 @@ describe.each(builds)('files and archives (%s)', (_name, target, binary) => {
     });
   });
 
-  const asRoot = process.getuid?.() === 0 ? it : it.skip;
+  const asRoot = skipUnless(process.getuid?.() === 0, 'needs root');
   asRoot('acts as the user asked for (needs root)', async () => {
     writeFileSync(`${dir}/secret`, 'x', { mode: 0o600 });
     chmodSync(dir, 0o777);

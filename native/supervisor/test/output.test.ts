@@ -3,6 +3,7 @@ import { createHash } from 'node:crypto';
 import { mkdirSync, readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { skipUnless } from '@vmux/testing';
 import { Body } from './bytes';
 import { type Connection, E, execOf, type Output, outputOf, state, T } from './client';
 import {
@@ -175,7 +176,7 @@ describe.each(builds)('output (%s)', (_name, target, file) => {
   });
 });
 
-const asRoot = process.getuid?.() === 0 ? it : it.skip;
+const asRoot = skipUnless(process.getuid?.() === 0, 'needs root');
 asRoot(
   'waits when the disk is full and loses nothing (needs root to mount)',
   async () => {
