@@ -1,17 +1,8 @@
 import { createHash } from 'node:crypto';
-import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import {
-  describeUnless,
-  projectRoot,
-  type RunningProcess,
-  releaseAll,
-  seededRandom,
-  startProcess,
-  temporaryDirectory,
-  until,
-} from '@vmux/testing';
-import { ApiClient } from '../support/api-client';
+import { describeUnless, releaseAll, seededRandom, until } from '@vmux/testing';
+import type { ApiClient } from '../support/api-client';
+import { EmbeddedStack } from '../support/embedded-stack';
 import { firstProcessOf } from '../support/sandboxes';
 import { TerminalClient, type TerminalOptions } from '../support/terminal-client';
 
@@ -19,41 +10,21 @@ const isRoot = process.getuid?.() === 0;
 
 /** Terminals through the gateway, the log, the tunnel, the runner and the supervisor. */
 describeUnless(isRoot, 'namespace sandboxes need root on Linux')('attaching', () => {
-  const dataDir = temporaryDirectory('attach');
-  let stack: RunningProcess<string>;
+  let stack: EmbeddedStack;
   let api: ApiClient;
   let session: string;
   const open: TerminalClient[] = [];
 
   beforeAll(async () => {
-    stack = await startProcess({
-      command: process.execPath,
-      args: [join(projectRoot(), 'dist/apps/cli/src/stack/main.js')],
-      env: { ...process.env, VMUX_DATA_DIR: dataDir, VMUX_PORT: '0' },
-      ready: (line) => /^vmux serves at (\S+)/.exec(line)?.[1],
-      readyTimeoutMs: 60_000,
-    });
-    api = new ApiClient(stack.ready, readFileSync(join(dataDir, 'api-key'), 'utf8').trim());
-    // A runner that has just been started is not known everywhere at once.
-    session = await until(
-      async () => {
-        const { status, json } = await api.post('/v1/sessions', { name: 'attach' });
-        if (status !== 201) throw new Error(JSON.stringify(json));
-        return json.id as string;
-      },
-      { timeoutMs: 30_000, everyMs: 200 },
-    );
+    stack = await EmbeddedStack.start();
+    ({ api } = stack);
+    ({ id: session } = await stack.create({ name: 'attach' }));
   }, 90_000);
   afterEach(() => {
     for (const client of open.splice(0)) client.close();
   });
   afterAll(async () => {
-    // Sandboxes outlive the stack: they end with their sessions.
-    const { json } = await api.get('/v1/sessions?limit=100');
-    for (const { id } of json.sessions) await api.post(`/v1/sessions/${id}/stop?grace=0s`);
-    await until(() => readdirSync(join(dataDir, 'runner/ns/s')).length === 0, {
-      timeoutMs: 30_000,
-    });
+    await stack?.stop();
     await releaseAll();
   }, 90_000);
 
@@ -96,23 +67,14 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('attaching', ()
     }
   };
   const lastOf = async (exec: string) => attached(exec, { query: { mode: 'watch' } });
-  const pidOf = (name: string) => {
-    const found = readdirSync('/proc').find((pid) => {
-      if (!/^\d+$/.test(pid)) return false;
-      const { cmdline, environ } = commandOf(pid);
-      return cmdline.includes(`/apps/${name}/src/main.js`) && environ.includes(dataDir);
-    });
-    if (!found) throw new Error(`${name} does not run`);
-    return Number(found);
-  };
   /** Kills the gateway and returns once another one serves in its place. */
   const gatewayReplaced = async () => {
-    const before = pidOf('gateway');
+    const before = stack.pidOf('gateway');
     process.kill(before, 'SIGKILL');
     await until(
       async () => {
         const reply = await api.get('/health').catch(() => null);
-        return reply !== null && pidOf('gateway') !== before;
+        return reply !== null && stack.pidOf('gateway') !== before;
       },
       { timeoutMs: 60_000, everyMs: 100 },
     );
@@ -183,11 +145,11 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('attaching', ()
     await client.shows(/\$ /);
     client.socket.pause();
     const watcher = await attached(exec, { query: { mode: 'watch' } });
-    const before = pidOf('gateway');
+    const before = stack.pidOf('gateway');
     process.kill(before, 'SIGTERM');
     await watcher.ended();
     expect(watcher.closed?.code).toBe(1001);
-    await until(() => pidOf('gateway') !== before, { timeoutMs: 60_000, everyMs: 100 });
+    await until(() => stack.pidOf('gateway') !== before, { timeoutMs: 60_000, everyMs: 100 });
     const back = await again(exec, { query: { offset: watcher.next ?? 0 } });
     back.type('exit\n');
     await back.ended();
@@ -294,7 +256,7 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('attaching', ()
           if (round === 1 && sent > 120_000) break;
           if (round === 2 && !runnerKilled) {
             runnerKilled = true;
-            process.kill(pidOf('runner-local'), 'SIGKILL');
+            process.kill(stack.pidOf('runner-local'), 'SIGKILL');
           }
         }
         if (round > 1) await until(() => client.taken === input.length, { timeoutMs: 60_000 });
@@ -466,7 +428,7 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('attaching', ()
     const client = await TerminalClient.open(api.url, path, { key: api.key });
     open.push(client);
     await client.shows(/before/);
-    process.kill(firstProcessOf(join(dataDir, 'runner/ns/s'), json.id), 'SIGKILL');
+    process.kill(firstProcessOf(join(stack.dataDir, 'runner/ns/s'), json.id), 'SIGKILL');
     await client.ended();
     expect(client.exit).toMatchObject({
       exit: { kind: 'unknown', reason: 'sandbox_lost' },
@@ -498,13 +460,3 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('attaching', ()
 
 const sha256 = (bytes: Buffer) => createHash('sha256').update(bytes).digest('hex');
 const pause = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));
-
-function commandOf(pid: string): { cmdline: string; environ: string } {
-  try {
-    const read = (name: string) => readFileSync(`/proc/${pid}/${name}`, 'utf8');
-    return { cmdline: read('cmdline'), environ: read('environ') };
-  } catch {
-    // Gone since it was listed.
-    return { cmdline: '', environ: '' };
-  }
-}

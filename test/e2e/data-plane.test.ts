@@ -1,18 +1,9 @@
 import { createHash } from 'node:crypto';
-import { readdirSync, readFileSync } from 'node:fs';
 import { request as httpRequest } from 'node:http';
 import { join } from 'node:path';
-import {
-  describeUnless,
-  projectRoot,
-  type RunningProcess,
-  releaseAll,
-  seededRandom,
-  startProcess,
-  temporaryDirectory,
-  until,
-} from '@vmux/testing';
-import { ApiClient } from '../support/api-client';
+import { describeUnless, releaseAll, seededRandom, until } from '@vmux/testing';
+import type { ApiClient } from '../support/api-client';
+import { EmbeddedStack } from '../support/embedded-stack';
 
 const isRoot = process.getuid?.() === 0;
 const MIB = 1024 * 1024;
@@ -21,37 +12,20 @@ const at = (path: string) => `path=${encodeURIComponent(path)}`;
 
 /** Input, terminals and files through the gateway, the tunnel, the runner and the supervisor. */
 describeUnless(isRoot, 'namespace sandboxes need root on Linux')('the data plane', () => {
-  const dataDir = temporaryDirectory('data-plane');
-  let stack: RunningProcess<string>;
+  let stack: EmbeddedStack;
   let api: ApiClient;
   let session: string;
 
   beforeAll(async () => {
-    stack = await startProcess({
-      command: process.execPath,
-      args: [join(projectRoot(), 'dist/apps/cli/src/stack/main.js')],
-      env: { ...process.env, VMUX_DATA_DIR: dataDir, VMUX_PORT: '0' },
-      ready: (line) => /^vmux serves at (\S+)/.exec(line)?.[1],
-      readyTimeoutMs: 60_000,
-    });
-    api = new ApiClient(stack.ready, readFileSync(join(dataDir, 'api-key'), 'utf8').trim());
-    session = await created();
+    stack = await EmbeddedStack.start();
+    ({ api } = stack);
+    ({ id: session } = await stack.create({ name: 'plane' }));
   }, 90_000);
   afterAll(async () => {
-    // Sandboxes outlive the stack: they end with their sessions.
-    const { json } = await api.get('/v1/sessions?limit=100');
-    for (const { id } of json.sessions) await api.post(`/v1/sessions/${id}/stop`);
-    await until(() => readdirSync(join(dataDir, 'runner/ns/s')).length === 0, {
-      timeoutMs: 30_000,
-    });
+    await stack?.stop();
     await releaseAll();
   }, 90_000);
 
-  const created = async () => {
-    const reply = await api.post('/v1/sessions', { name: 'plane' });
-    expect(reply).toMatchObject({ status: 201 });
-    return reply.json.id as string;
-  };
   const issued = async (body: object) => {
     const reply = await api.post(`/v1/sessions/${session}/execs`, body);
     expect(reply).toMatchObject({ status: 201 });
@@ -300,7 +274,7 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('the data plane
     }, 60_000);
 
     it('cannot be named outside the sandbox', async () => {
-      const canary = join(dataDir, 'api-key');
+      const canary = join(stack.dataDir, 'api-key');
       const inside = [canary, `/proc/1/root${canary}`, `/workspace/../../../..${canary}`];
       for (const path of inside) {
         const { status, text } = await api.get(files(`?${at(path)}`));
@@ -344,15 +318,6 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('the data plane
       call.write(first);
       return { call, answer };
     };
-    const pidOf = (name: string) => {
-      const found = readdirSync('/proc').find((pid) => {
-        if (!/^\d+$/.test(pid)) return false;
-        const { cmdline, environ } = commandOf(pid);
-        return cmdline.includes(`/apps/${name}/src/main.js`) && environ.includes(dataDir);
-      });
-      if (!found) throw new Error(`${name} does not run`);
-      return Number(found);
-    };
     const temporaries = async () =>
       (await run('ls -A /workspace/killed')).output.stdout.text as string;
 
@@ -361,7 +326,7 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('the data plane
       const content = seededRandom(4).bytes(3 * MIB);
       const { call, answer } = slowUpload('/workspace/killed/file', content.subarray(0, MIB));
       await until(async () => (await temporaries()) !== 'file\n', { timeoutMs: 20_000 });
-      process.kill(pidOf('runner-local'), 'SIGKILL');
+      process.kill(stack.pidOf('runner-local'), 'SIGKILL');
       expect(await answer).toBe(502);
       call.destroy();
       const done = await until(
@@ -393,7 +358,7 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('the data plane
       const half = await type(exec, input.subarray(0, MIB), `writer=${writer}`);
       expect(half).toMatchObject({ status: 200 });
       const cut = type(exec, input, `writer=${writer}`).catch(() => null);
-      process.kill(pidOf('gateway'), 'SIGKILL');
+      process.kill(stack.pidOf('gateway'), 'SIGKILL');
       await cut;
       const all = await until(
         async () => {
@@ -431,13 +396,3 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('the data plane
     });
   }, 60_000);
 });
-
-function commandOf(pid: string): { cmdline: string; environ: string } {
-  try {
-    const read = (name: string) => readFileSync(`/proc/${pid}/${name}`, 'utf8');
-    return { cmdline: read('cmdline'), environ: read('environ') };
-  } catch {
-    // Gone since it was listed.
-    return { cmdline: '', environ: '' };
-  }
-}

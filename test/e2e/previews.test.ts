@@ -1,54 +1,25 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { readdirSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
-import {
-  describeUnless,
-  projectRoot,
-  type RunningProcess,
-  releaseAll,
-  startProcess,
-  temporaryDirectory,
-  until,
-} from '@vmux/testing';
+import { describeUnless, releaseAll, until } from '@vmux/testing';
 import { WebSocket } from 'ws';
-import { ApiClient } from '../support/api-client';
+import type { ApiClient } from '../support/api-client';
+import { EmbeddedStack } from '../support/embedded-stack';
 import { PreviewClient } from '../support/preview-client';
 
 const isRoot = process.getuid?.() === 0;
 
 /** Apps in real sandboxes, looked at through the gateway by their names. */
 describeUnless(isRoot, 'namespace sandboxes need root on Linux')('previews', () => {
-  const dataDir = temporaryDirectory('previews');
-  let stack: RunningProcess<string>;
+  let stack: EmbeddedStack;
   let api: ApiClient;
   let session: string;
 
   beforeAll(async () => {
-    stack = await startProcess({
-      command: process.execPath,
-      args: [join(projectRoot(), 'dist/apps/cli/src/stack/main.js')],
-      env: { ...process.env, VMUX_DATA_DIR: dataDir, VMUX_PORT: '0' },
-      ready: (line) => /^vmux serves at (\S+)/.exec(line)?.[1],
-      readyTimeoutMs: 60_000,
-    });
-    api = new ApiClient(stack.ready, readFileSync(join(dataDir, 'api-key'), 'utf8').trim());
-    // A runner that has just been started is not known everywhere at once.
-    session = await until(
-      async () => {
-        const { status, json } = await api.post('/v1/sessions', { name: 'look' });
-        if (status !== 201) throw new Error(JSON.stringify(json));
-        return json.id as string;
-      },
-      { timeoutMs: 30_000, everyMs: 200 },
-    );
+    stack = await EmbeddedStack.start();
+    ({ api } = stack);
+    ({ id: session } = await stack.create({ name: 'look' }));
   }, 90_000);
   afterAll(async () => {
-    // Sandboxes outlive the stack: they end with their sessions.
-    const { json } = await api.get('/v1/sessions?limit=100');
-    for (const { id } of json.sessions) await api.post(`/v1/sessions/${id}/stop?grace=0s`);
-    await until(() => readdirSync(join(dataDir, 'runner/ns/s')).length === 0, {
-      timeoutMs: 30_000,
-    });
+    await stack?.stop();
     await releaseAll();
   }, 90_000);
 
@@ -149,14 +120,14 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('previews', () 
 
     it('is reached at another gateway process with the same token, and by one raw connection', async () => {
       const client = await preview(4000);
-      const before = pidOf('gateway');
+      const before = stack.pidOf('gateway');
       process.kill(before, 'SIGKILL');
       const reply = await until(() => client.get('/').catch(() => null), {
         timeoutMs: 60_000,
         everyMs: 100,
       });
       expect(reply).toMatchObject({ status: 200, text: `localhost:4000 127.0.0.1` });
-      expect(pidOf('gateway')).not.toBe(before);
+      expect(stack.pidOf('gateway')).not.toBe(before);
 
       const path = `/v1/sessions/${session}/ports/4000/connect`;
       const connected = (port = 4000, headers = { authorization: `Bearer ${api.key}` }) => {
@@ -283,16 +254,6 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('previews', () 
     expect(page).toMatchObject({ status: 410 });
     expect(page.text).toContain('The session has ended');
   }, 120_000);
-
-  const pidOf = (name: string) => {
-    const found = readdirSync('/proc').find((pid) => {
-      if (!/^\d+$/.test(pid)) return false;
-      const { cmdline, environ } = commandOf(pid);
-      return cmdline.includes(`/apps/${name}/src/main.js`) && environ.includes(dataDir);
-    });
-    if (!found) throw new Error(`${name} does not run`);
-    return Number(found);
-  };
 });
 
 const sha256 = (bytes: Buffer) => createHash('sha256').update(bytes).digest('hex');
@@ -302,17 +263,6 @@ const logIn = (events: string): string =>
   [...events.matchAll(/event: log\ndata: (.*)\n/g)]
     .map(([, data = '{}']) => Buffer.from(JSON.parse(data).b64, 'base64').toString())
     .join('');
-
-function commandOf(pid: string): { cmdline: string; environ: string } {
-  try {
-    const read = (name: string) => readFileSync(`/proc/${pid}/${name}`, 'utf8');
-    return { cmdline: read('cmdline'), environ: read('environ') };
-  } catch {
-    // Gone since it was listed.
-    return { cmdline: '', environ: '' };
-  }
-}
-
 /** Needs nothing but node. */
 const APP = `
 const { createHash } = require('node:crypto');

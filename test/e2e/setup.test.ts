@@ -1,17 +1,10 @@
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import {
-  describeUnless,
-  projectRoot,
-  type RunningProcess,
-  releaseAll,
-  startProcess,
-  temporaryDirectory,
-  until,
-} from '@vmux/testing';
-import { ApiClient } from '../support/api-client';
+import { describeUnless, releaseAll, temporaryDirectory } from '@vmux/testing';
+import type { ApiClient } from '../support/api-client';
+import { EmbeddedStack } from '../support/embedded-stack';
 
 const isRoot = process.getuid?.() === 0;
 type Files = Readonly<Record<string, string>>;
@@ -27,26 +20,15 @@ with zipfile.ZipFile(sys.argv[1] + '/tiny-1.0-py3-none-any.whl', 'w') as wheel:
 
 /** Nothing is fetched: what is installed comes with the bundle. */
 describeUnless(isRoot, 'namespace sandboxes need root on Linux')('the set-up of a session', () => {
-  const dataDir = temporaryDirectory('setup');
-  let stack: RunningProcess<string>;
+  let stack: EmbeddedStack;
   let api: ApiClient;
 
   beforeAll(async () => {
-    stack = await startProcess({
-      command: process.execPath,
-      args: [join(projectRoot(), 'dist/apps/cli/src/stack/main.js')],
-      env: { ...process.env, VMUX_DATA_DIR: dataDir, VMUX_PORT: '0' },
-      ready: (line) => /^vmux serves at (\S+)/.exec(line)?.[1],
-      readyTimeoutMs: 60_000,
-    });
-    api = new ApiClient(stack.ready, readFileSync(join(dataDir, 'api-key'), 'utf8').trim());
+    stack = await EmbeddedStack.start();
+    ({ api } = stack);
   }, 90_000);
   afterAll(async () => {
-    const { json } = await api.get('/v1/sessions?limit=100');
-    for (const { id } of json.sessions) await api.post(`/v1/sessions/${id}/stop`);
-    await until(() => readdirSync(join(dataDir, 'runner/ns/s')).length === 0, {
-      timeoutMs: 30_000,
-    });
+    await stack?.stop();
     await releaseAll();
   }, 90_000);
 

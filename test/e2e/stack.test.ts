@@ -1,41 +1,18 @@
 import { createHash } from 'node:crypto';
-import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import {
-  describeUnless,
-  projectRoot,
-  type RunningProcess,
-  releaseAll,
-  startProcess,
-  temporaryDirectory,
-  until,
-} from '@vmux/testing';
-import { ApiClient } from '../support/api-client';
+import { describeUnless, releaseAll, until } from '@vmux/testing';
+import type { ApiClient } from '../support/api-client';
+import { EmbeddedStack } from '../support/embedded-stack';
 import { firstProcessOf } from '../support/sandboxes';
 
 const isRoot = process.getuid?.() === 0;
 
 /** The README's `npm start`, from a fresh data directory, with real sandboxes. */
 describeUnless(isRoot, 'namespace sandboxes need root on Linux')('the embedded stack', () => {
-  const dataDir = temporaryDirectory('stack');
-  let stack: RunningProcess<string>;
+  let stack: EmbeddedStack;
   let api: ApiClient;
 
-  const start = async () => {
-    stack = await startProcess({
-      command: process.execPath,
-      args: [join(projectRoot(), 'dist/apps/cli/src/stack/main.js')],
-      env: { ...process.env, VMUX_DATA_DIR: dataDir, VMUX_PORT: '0' },
-      ready: (line) => /^vmux serves at (\S+)/.exec(line)?.[1],
-      readyTimeoutMs: 60_000,
-    });
-    api = new ApiClient(stack.ready, readFileSync(join(dataDir, 'api-key'), 'utf8').trim());
-  };
-  const created = async (body: object = {}) => {
-    const reply = await api.post('/v1/sessions', { name: 'stack', ...body });
-    expect(reply).toMatchObject({ status: 201 });
-    return reply.json.id as string;
-  };
+  const created = async () => (await stack.create({ name: 'stack' })).id;
   const run = async (session: string, body: object) => {
     const reply = await api.post(`/v1/sessions/${session}/execs?wait=60s`, body);
     expect([200, 201]).toContain(reply.status);
@@ -48,14 +25,12 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('the embedded s
     });
   };
 
-  beforeAll(start, 90_000);
+  beforeAll(async () => {
+    stack = await EmbeddedStack.start();
+    ({ api } = stack);
+  }, 90_000);
   afterAll(async () => {
-    // Sandboxes outlive the stack: they end with their sessions.
-    const { json } = await api.get('/v1/sessions?limit=100');
-    for (const { id } of json.sessions) await api.post(`/v1/sessions/${id}/stop`);
-    await until(() => readdirSync(join(dataDir, 'runner/ns/s')).length === 0, {
-      timeoutMs: 30_000,
-    });
+    await stack?.stop();
     await releaseAll();
   }, 90_000);
 
@@ -94,8 +69,8 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('the embedded s
     const slow = await api.post(`/v1/sessions/${session}/execs`, {
       command: 'for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.5; done; exit 7',
     });
-    await stack.kill('SIGKILL');
-    await start();
+    await stack.killedAndStartedAgain();
+    ({ api } = stack);
     const ended = await until(
       async () => {
         const { json } = await api.get(`/v1/sessions/${session}/execs/${slow.json.id}`);
@@ -120,7 +95,7 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('the embedded s
     await until(async () => (await api.raw(`/v1/sessions/${session}/logs`)).bytes.length > 0, {
       timeoutMs: 30_000,
     });
-    const pid = firstProcessOf(join(dataDir, 'runner/ns/s'), session);
+    const pid = firstProcessOf(join(stack.dataDir, 'runner/ns/s'), session);
     process.kill(pid, 'SIGKILL');
     const ended = await until(
       async () => {

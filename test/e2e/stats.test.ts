@@ -1,44 +1,22 @@
-import { readdirSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
-import {
-  describeUnless,
-  projectRoot,
-  type RunningProcess,
-  releaseAll,
-  startProcess,
-  temporaryDirectory,
-  until,
-} from '@vmux/testing';
-import { ApiClient } from '../support/api-client';
+import { describeUnless, releaseAll, until } from '@vmux/testing';
+import type { ApiClient } from '../support/api-client';
+import { EmbeddedStack } from '../support/embedded-stack';
 
 const isRoot = process.getuid?.() === 0;
 const MIB = 1024 * 1024;
 
 describeUnless(isRoot, 'namespace sandboxes need root on Linux')('what a session uses', () => {
-  const dataDir = temporaryDirectory('stats');
-  let stack: RunningProcess<string>;
+  let stack: EmbeddedStack;
   let api: ApiClient;
   let session: string;
 
   beforeAll(async () => {
-    stack = await startProcess({
-      command: process.execPath,
-      args: [join(projectRoot(), 'dist/apps/cli/src/stack/main.js')],
-      env: { ...process.env, VMUX_DATA_DIR: dataDir, VMUX_PORT: '0' },
-      ready: (line) => /^vmux serves at (\S+)/.exec(line)?.[1],
-      readyTimeoutMs: 60_000,
-    });
-    api = new ApiClient(stack.ready, readFileSync(join(dataDir, 'api-key'), 'utf8').trim());
-    const resources = { memoryMiB: 128 };
-    const { status, json } = await api.post('/v1/sessions', { name: 'stats', resources });
-    expect(status).toBe(201);
-    session = json.id;
+    stack = await EmbeddedStack.start();
+    ({ api } = stack);
+    ({ id: session } = await stack.create({ name: 'stats', resources: { memoryMiB: 128 } }));
   }, 90_000);
   afterAll(async () => {
-    await api.post(`/v1/sessions/${session}/stop`);
-    await until(() => readdirSync(join(dataDir, 'runner/ns/s')).length === 0, {
-      timeoutMs: 30_000,
-    });
+    await stack?.stop();
     await releaseAll();
   }, 90_000);
 
