@@ -22,6 +22,15 @@ describe('A new session', () => {
     expect(ask('10.0.0.1', ['*'])).toMatchObject({ allowHosts: ['10.0.0.1'] });
   });
 
+  it('needs a disk limit that is enforced when it names one', () => {
+    const resourcesOf = (resources: object) => newSessionFrom({ resources }, HERE).spec.resources;
+    expect(resourcesOf({ cpus: 1 })).not.toHaveProperty('needsDiskLimit');
+    expect(resourcesOf({ diskMiB: 10_240 })).toMatchObject({
+      diskMiB: 10_240,
+      needsDiskLimit: true,
+    });
+  });
+
   it('is set up when it comes with files, unless it says otherwise', () => {
     const bundle = '0'.repeat(64);
     expect(newSessionFrom({}, HERE).spec.setup).toBe('none');

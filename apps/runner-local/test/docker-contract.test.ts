@@ -100,6 +100,22 @@ group('a docker sandbox', () => {
     expect((await driver.list()).map((record) => record.id)).toEqual([id]);
   });
 
+  it('is refused a disk limit where the engine cannot hold it to one, and made without', async () => {
+    const other = { ...spec, id: { ...id, instance: 'i-4' } };
+    const { Driver } = await docker.info();
+    expect(Driver).toBe('overlay2');
+    const { offered, missing } = await driver.capabilities();
+    expect(offered).not.toContain('diskLimit');
+    expect(missing.diskLimit).toMatch(/no quotas/);
+    await expect(driver.create({ ...other, needsDiskLimit: true })).rejects.toMatchObject({
+      next: 'refuse',
+      reason: 'unsupported',
+      message: expect.stringContaining('ask for no disk size'),
+    });
+    await driver.create(other);
+    await driver.destroy(other.id);
+  });
+
   it('of an image that is not there is refused with what to do', async () => {
     const other = { ...spec, id: { ...id, instance: 'i-3' }, image: 'nowhere:none' };
     await expect(driver.create(other)).rejects.toThrow(/pull or build the image/);

@@ -14,8 +14,9 @@ import {
   startDockerEngine,
 } from '@vmux/testing';
 import Docker from 'dockerode';
-import { containerName } from '../src/drivers/docker-container';
+import { containerName, RUNNER_LABEL } from '../src/drivers/docker-container';
 import { DockerDriver } from '../src/drivers/docker-driver';
+import { DockerEgress } from '../src/drivers/docker-egress';
 
 const reason = noDockerEngineBecause();
 const INTERNET = ['203.0.113.2', '8.8.4.4', '10.9.9.9', '192.168.7.7', '169.254.169.254'];
@@ -141,6 +142,40 @@ describeUnless(reason === undefined, reason ?? '')('a docker sandbox with egress
     (await SupervisorClient.connect(next, id)).close();
     expect(await dial('192.168.7.7', 80)).toBe('refused');
   }, 180_000);
+
+  it('is not waited for for ever when its guard hangs, and leaves nothing then', async () => {
+    const directory = mkdtempSync('/tmp/vmux-guard-');
+    releaseLater(() => rmSync(directory, { recursive: true }));
+    const hangs = join(directory, 'guard');
+    writeFileSync(hangs, '#!/bin/sh\nexec sleep 1000\n');
+    const { id } = await sandbox({ egress: false });
+    const before = (await docker.listContainers({ all: true })).length;
+    const guarding = new DockerEgress(docker, hangs, 2000).guard(
+      containerName(id),
+      engine.image,
+      [],
+    );
+    await expect(guarding).rejects.toMatchObject({ code: 'driver_unavailable' });
+    expect(await docker.listContainers({ all: true })).toHaveLength(before);
+  }, 60_000);
+
+  it('whose creator was killed in between leaves no network for ever', async () => {
+    const egress = new DockerEgress(docker, join(native, 'vmux-ns'));
+    const { id } = await sandbox({ egress: true });
+    const label = { [RUNNER_LABEL]: 'test' };
+    await egress.createNetwork('vmux-orphan', label);
+    await egress.createNetwork('vmux-of-another', { [RUNNER_LABEL]: 'another' });
+    const names = async () =>
+      (await docker.listNetworks()).map(({ Name }) => Name).filter((name) => /^vmux/.test(name));
+    await egress.sweepNetworks('test');
+    expect(await names()).toContain('vmux-orphan');
+    await egress.sweepNetworks('test', -1000);
+    const left = await names();
+    expect(left).toEqual(expect.arrayContaining([containerName(id), 'vmux-of-another']));
+    expect(left).not.toContain('vmux-orphan');
+    await egress.removeNetwork('vmux-of-another');
+    await driver.destroy(id);
+  }, 60_000);
 
   it('has a network of its own, which goes with it, and a sandbox without egress has none', async () => {
     const { id } = await sandbox({ egress: true });

@@ -135,6 +135,8 @@ describe('A session as plain processes', () => {
     const refusal = { next: 'refuse', reason: 'unsupported' };
     await expect(driver.create({ ...spec, image: 'x' })).rejects.toMatchObject(refusal);
     await expect(driver.create({ ...spec, gpu: 'T4' })).rejects.toMatchObject(refusal);
+    const limited = { ...spec, needsDiskLimit: true };
+    await expect(driver.create(limited)).rejects.toMatchObject(refusal);
     await expect(driver.suspend()).rejects.toMatchObject(refusal);
     await expect(driver.checkpoint()).rejects.toMatchObject(refusal);
     await driver.create(spec);

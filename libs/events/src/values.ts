@@ -13,6 +13,7 @@ import {
   struct,
   tagged,
   text,
+  withOptional,
 } from './shape';
 
 /** Milliseconds since 1970. Every time in every message is one. */
@@ -153,13 +154,17 @@ export const base = struct({
 });
 export type Base = Shaped<typeof base>;
 
-export const resources = struct({
-  cpus: decimal(0.01, 1024),
-  memoryMiB: integer(16, 16 * 1024 * 1024),
-  diskMiB: integer(16, 1024 * 1024 * 1024),
-  pids: integer(16, 4_194_304),
-  gpu: nullable(text(64, 1)),
-});
+export const resources = withOptional(
+  struct({
+    cpus: decimal(0.01, 1024),
+    memoryMiB: integer(16, 16 * 1024 * 1024),
+    diskMiB: integer(16, 1024 * 1024 * 1024),
+    pids: integer(16, 4_194_304),
+    gpu: nullable(text(64, 1)),
+  }),
+  /** Somebody asked for that disk: a provider that cannot hold a sandbox to it refuses. */
+  { needsDiskLimit: flag },
+);
 export type Resources = Shaped<typeof resources>;
 
 export const policy = struct({

@@ -65,6 +65,7 @@ const resourcesFrom = ({ cpus, memoryMiB, diskMiB, pids, gpu }: ResourcesDto) =>
   diskMiB: diskMiB ?? 10_240,
   pids: pids ?? 1024,
   gpu: gpu ?? null,
+  ...(diskMiB === undefined ? {} : { needsDiskLimit: true }),
 });
 
 const policyFrom = (policy: PolicyDto) => ({

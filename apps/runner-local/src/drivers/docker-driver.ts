@@ -57,6 +57,8 @@ const notYet = 'not offered by the docker driver yet';
 const noCommit =
   'its checkpoints are layers made out of portable ones: that takes an artifact store';
 
+const noQuotas = 'the engine’s storage has no quotas that it tells of: give it btrfs or zfs';
+
 const MAX_GUARDED = 4096;
 
 /**
@@ -72,6 +74,7 @@ export class DockerDriver implements SandboxDriver {
   private readonly layers: DockerLayers;
   /** By container and start: whether its network was seen to be guarded. */
   private readonly guarded = new Map<string, Promise<void>>();
+  private swept: Promise<void> | undefined;
 
   constructor(private readonly settings: DockerDriverSettings) {
     this.docker = new Docker(optionsOf(settings.endpoint));
@@ -98,7 +101,7 @@ export class DockerDriver implements SandboxDriver {
         ...(limited ? ['diskLimit'] : []),
         ...(this.egress ? ['egress'] : []),
       ] as Capability[];
-      const diskLimit = 'the engine’s storage has no quotas that it tells of: give it btrfs or zfs';
+      const diskLimit = noQuotas;
       return {
         available: true,
         reason: null,
@@ -131,6 +134,8 @@ export class DockerDriver implements SandboxDriver {
     if (spec.gpu)
       throw new DriverRefused('unsupported', 'a docker sandbox has no GPU: choose a GPU provider');
     const limitsDisk = await this.call(() => this.limitsDisk());
+    if (spec.needsDiskLimit && !limitsDisk)
+      throw new DriverRefused('unsupported', `${noQuotas}, or ask for no disk size`);
     const allowed = await resolveHosts(spec.allowHosts ?? []);
     const options = containerOptions(spec, image, this.settings.runnerId, limitsDisk, restored);
     const egress = spec.egress ? this.egress : undefined;
@@ -165,6 +170,7 @@ export class DockerDriver implements SandboxDriver {
   }
 
   async list(): Promise<readonly SandboxRecord[]> {
+    await this.sweepNetworks();
     const containers = await this.call(() =>
       this.docker.listContainers({
         all: true,
@@ -263,6 +269,17 @@ export class DockerDriver implements SandboxDriver {
   }
 
   async close(): Promise<void> {}
+
+  /** Once in the life of this driver; tried again where it failed. */
+  private async sweepNetworks(): Promise<void> {
+    this.swept ??= this.call(async () => this.egress?.sweepNetworks(this.settings.runnerId));
+    try {
+      await this.swept;
+    } catch (fault) {
+      this.swept = undefined;
+      throw fault;
+    }
+  }
 
   /** Whether the engine's storage can hold a container to a size. */
   private async limitsDisk(): Promise<boolean> {

@@ -2,10 +2,15 @@ import { readFile } from 'node:fs/promises';
 import { DriverUnavailable } from '@vmux/runner-kit';
 import type Docker from 'dockerode';
 import { archiveOf } from './docker-archive';
-import { OURS } from './docker-container';
+import { OURS, RUNNER_LABEL } from './docker-container';
 import type { AllowedHost } from './ns-egress-hosts';
 
 const GUARD = `/${OURS}/guard`;
+/** An engine that is busy takes seconds; one that hangs must not hold up a sandbox for ever. */
+const HELPED_WITHIN_MS = 60_000;
+const REMOVED_WITHIN_MS = 15_000;
+/** A creation that is under way is younger. */
+const ABANDONED_AFTER_MS = 10 * 60_000;
 const NAME_SERVERS = ['1.1.1.1', '9.9.9.9'];
 
 /** What a container's own settings say of its network. */
@@ -34,6 +39,7 @@ export class DockerEgress {
     private readonly docker: Docker,
     /** `vmux-ns`, static. */
     private readonly guardFile: string,
+    private readonly helpedWithinMs = HELPED_WITHIN_MS,
   ) {}
 
   async createNetwork(name: string, labels: Readonly<Record<string, string>>): Promise<void> {
@@ -53,6 +59,17 @@ export class DockerEgress {
       .catch((error) => {
         if (error.statusCode !== 404) throw error;
       });
+  }
+
+  /** Networks whose container was never made, or went without them: their creator was killed. */
+  async sweepNetworks(runnerId: string, olderThanMs = ABANDONED_AFTER_MS): Promise<void> {
+    const filters = { label: [`${RUNNER_LABEL}=${runnerId}`] };
+    const networks = await this.docker.listNetworks({ filters: JSON.stringify(filters) });
+    const containers = await this.docker.listContainers({ all: true, filters });
+    const names = new Set(containers.flatMap(({ Names }) => Names.map((name) => name.slice(1))));
+    const limit = Date.now() - olderThanMs;
+    for (const { Name, Created } of networks)
+      if (!names.has(Name) && Date.parse(Created ?? '') < limit) await this.removeNetwork(Name);
   }
 
   /** Before anything runs in it. */
@@ -97,27 +114,43 @@ export class DockerEgress {
         ReadonlyRootfs: false,
       },
     });
+    const helping = this.run(helper);
+    // Whatever comes of it after the time is up is nobody's.
+    helping.catch(() => undefined);
     try {
-      const content = await readFile(this.guardFile);
-      const files = archiveOf([
-        { path: `${OURS}/`, mode: 0o700 },
-        { path: GUARD.slice(1), mode: 0o555, content },
-      ]);
-      await helper.putArchive(files, { path: '/' });
-      const output = await helper.attach({ stream: true, stdout: true, stderr: true });
-      let printed = '';
-      output.on('data', (data) => {
-        printed = (printed + data).slice(-65_536);
-      });
-      const ended = new Promise((resolve) => output.once('close', resolve).once('end', resolve));
-      await helper.start();
-      const { StatusCode } = await helper.wait();
-      await ended;
-      if (StatusCode !== 0)
-        throw new DriverUnavailable(`a network cannot be guarded: ${printed.trim()}`);
-      return printed.replaceAll('\r', '');
+      return await within(this.helpedWithinMs, helping);
     } finally {
-      await helper.remove({ force: true });
+      await within(REMOVED_WITHIN_MS, helper.remove({ force: true }));
     }
   }
+
+  private async run(helper: Docker.Container): Promise<string> {
+    const content = await readFile(this.guardFile);
+    const files = archiveOf([
+      { path: `${OURS}/`, mode: 0o700 },
+      { path: GUARD.slice(1), mode: 0o555, content },
+    ]);
+    await helper.putArchive(files, { path: '/' });
+    const output = await helper.attach({ stream: true, stdout: true, stderr: true });
+    let printed = '';
+    output.on('data', (data) => {
+      printed = (printed + data).slice(-65_536);
+    });
+    const ended = new Promise((resolve) => output.once('close', resolve).once('end', resolve));
+    await helper.start();
+    const { StatusCode } = await helper.wait();
+    await ended;
+    if (StatusCode !== 0)
+      throw new DriverUnavailable(`a network cannot be guarded: ${printed.trim()}`);
+    return printed.replaceAll('\r', '');
+  }
+}
+
+function within<T>(ms: number, promise: Promise<T>): Promise<T> {
+  return new Promise<T>((resolve, reject) => {
+    const late = () =>
+      reject(new DriverUnavailable(`the engine did not guard a network within ${ms / 1000} s`));
+    const timer = setTimeout(late, ms);
+    promise.then(resolve, reject).finally(() => clearTimeout(timer));
+  });
 }

@@ -71,6 +71,8 @@ export class ProcessDriver implements SandboxDriver {
     if (spec.gpu !== null) throw new DriverRefused('unsupported', 'plain processes offer no GPU');
     if (spec.image !== null)
       throw new DriverRefused('unsupported', 'plain processes have no image: name none');
+    if (spec.needsDiskLimit)
+      throw new DriverRefused('unsupported', `${MISSING.diskLimit}: ask for no disk size`);
     this.options.warn(NO_ISOLATION);
     const directory = this.directoryOf(spec.id);
     await mkdir(this.options.dataDir, { recursive: true, mode: 0o700 });

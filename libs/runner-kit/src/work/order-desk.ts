@@ -71,8 +71,13 @@ export class OrderDesk {
       case 'ArchiveCheckpoint':
         return this.archive(order);
       case 'ForgetSession':
-        return this.checkpoints.forgetSession(this.settings.sandboxes.drivers, order.sessionId);
+        return this.forgetSession(order.sessionId);
     }
+  }
+
+  /** Drops what is kept for a session beside its sandboxes. */
+  forgetSession(sessionId: string): Promise<void> {
+    return this.checkpoints.forgetSession(this.settings.sandboxes.drivers, sessionId);
   }
 
   private async create(order: OrderNamed<'CreateSandbox'>): Promise<void> {
@@ -92,11 +97,11 @@ export class OrderDesk {
     try {
       const stages: [Stage, number][] = [];
       if (!found) {
-        const { cpus, memoryMiB, diskMiB, pids, gpu } = data.spec.resources;
+        const { cpus, memoryMiB, diskMiB, pids, gpu, needsDiskLimit } = data.spec.resources;
         const limits = { cpus, memoryMiB, diskMiB, pids };
         const { egress, allowHosts } = data.spec;
         const { image } = data;
-        const spec = { id, limits, image, egress, allowHosts, gpu };
+        const spec = { id, limits, needsDiskLimit, image, egress, allowHosts, gpu };
         await creations.of(id, async (creation) => {
           made = creation;
           const options = { signal: creation.signal, onStage: creation.reach };
