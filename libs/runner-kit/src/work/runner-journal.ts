@@ -1,4 +1,4 @@
-import { type FileHandle, mkdir, open, readFile, rm } from 'node:fs/promises';
+import { type FileHandle, mkdir, open, readdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Base } from '@vmux/events';
 import type { SandboxId } from '../driver';
@@ -48,6 +48,14 @@ export class RunnerJournal {
     await rm(this.fileOf(id), { force: true });
   }
 
+  /** A runner that was killed may have destroyed a sandbox and not forgotten it: only these are there. */
+  async keepOnly(there: () => Iterable<SandboxId>): Promise<void> {
+    const written = await readdir(this.directory);
+    const kept = new Set([...there()].map(nameOf));
+    for (const name of written)
+      if (!kept.has(name)) await rm(join(this.directory, name), { force: true });
+  }
+
   private async lines(id: SandboxId): Promise<ReadonlySet<string>> {
     try {
       return new Set((await readFile(this.fileOf(id), 'utf8')).split('\n'));
@@ -66,10 +74,13 @@ export class RunnerJournal {
     await withFile(await open(this.directory, 'r'), (directory) => directory.sync());
   }
 
-  private fileOf({ sessionId, epoch, instance }: SandboxId): string {
-    return join(this.directory, `${sessionId}.${epoch}.${instance}`);
+  private fileOf(id: SandboxId): string {
+    return join(this.directory, nameOf(id));
   }
 }
+
+const nameOf = ({ sessionId, epoch, instance }: SandboxId): string =>
+  `${sessionId}.${epoch}.${instance}`;
 
 async function withFile(file: FileHandle, use: (file: FileHandle) => Promise<void>): Promise<void> {
   try {

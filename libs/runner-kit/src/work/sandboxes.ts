@@ -64,11 +64,14 @@ export class Sandboxes {
 
   /** Takes up every sandbox that is still there; a driver that does not answer now is asked by a later call. */
   async adoptAll(): Promise<void> {
+    if (this.allKnown) return;
     for (const driver of this.settings.drivers) {
       if (this.listed.has(driver) || !(await driver.capabilities()).available) continue;
       for (const record of await driver.list()) await this.adopt(driver, record);
       this.listed.add(driver);
     }
+    if (this.allKnown)
+      await this.settings.journal.keepOnly(() => [...this.held.values()].map(({ id }) => id));
   }
 
   /** Follows a sandbox that exists. */
