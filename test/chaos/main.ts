@@ -7,14 +7,14 @@ import { sweep } from '../support/sandboxes';
 import { Checker, type Violation } from './checker';
 import { PatientClient } from './client';
 import { deleteAll, leftBehind, mountsBelow } from './leftovers';
-import { type Faults, strike, torment } from './nemesis';
+import { FAULT_KINDS, type FaultKind, type Faults, strike, torment } from './nemesis';
 import { report } from './report';
 import { Stage } from './stage';
 import { newTimeScript, playTime } from './time-workload';
 import { perform, type Script } from './workload';
 
 const usage = `usage: npm run chaos -- [--minutes 3] [--seconds n] [--seed n] [--sessions 6] [--time-sessions 2]
-                        [--docker] [--logs <directory>] [--json]
+                        [--faults ${FAULT_KINDS.join(',')}] [--docker] [--logs <directory>] [--json]
 
 Starts the whole stack as real processes, works in it, breaks it at random and checks the laws.
 Exits with 1 on any violation. The same seed chooses the same faults; timing is the machine's own.
@@ -37,6 +37,7 @@ async function main(): Promise<number> {
       seed: { type: 'string' },
       sessions: { type: 'string', default: '6' },
       'time-sessions': { type: 'string', default: '2' },
+      faults: { type: 'string', default: FAULT_KINDS.join(',') },
       docker: { type: 'boolean', default: false },
       logs: { type: 'string' },
       json: { type: 'boolean', default: false },
@@ -54,6 +55,8 @@ async function main(): Promise<number> {
   const sessions = Number(values.sessions);
   const timeSessions = Number(values['time-sessions']);
   const counts = [sessions, timeSessions];
+  const kinds = values.faults.split(',') as FaultKind[];
+  if (!kinds.every((kind) => FAULT_KINDS.includes(kind))) throw new Error(usage);
   if (!(seconds > 0) || !Number.isInteger(seed) || !counts.every((count) => count >= 0))
     throw new Error(usage);
   console.error(`chaos: ${seconds} s, seed ${seed}, ${sessions} + ${timeSessions} sessions`);
@@ -85,7 +88,7 @@ async function main(): Promise<number> {
     perform({ client, random: seededRandom(seed + 2), sessions, isOpen }, script),
     ...players,
   ]);
-  const torments = torment(cast, seededRandom(seed), faults, stage, isOpen);
+  const torments = torment(cast, seededRandom(seed), faults, stage, kinds, isOpen);
   await Promise.all([torments, untilThen(work, end)]);
   console.error('chaos: everything runs again, settling');
   const settleMs = await checker.settled(settleLimitMs);

@@ -14,10 +14,33 @@ export interface Faults {
 }
 
 interface Torment {
+  readonly decks: Decks;
   readonly cast: Cast;
   readonly random: SeededRandom;
   readonly faults: Faults;
   readonly stage: Stage;
+}
+
+interface Decks {
+  readonly points: Deck<(typeof POINTS)[number]>;
+  readonly verbs: Deck<VerbName>;
+}
+
+/** Every card once before any comes again. */
+class Deck<T> {
+  private left: T[] = [];
+
+  constructor(
+    private readonly cards: readonly T[],
+    private readonly random: SeededRandom,
+  ) {}
+
+  next(): T {
+    if (this.left.length === 0) this.left = [...this.cards];
+    const [card] = this.left.splice(this.random.integer(this.left.length), 1);
+    if (card === undefined) throw new Error('an empty deck');
+    return card;
+  }
 }
 
 /** Does its harm, waits, and undoes it; says what it did, or null when there was nothing to harm. */
@@ -29,14 +52,17 @@ export async function torment(
   random: SeededRandom,
   faults: Faults,
   stage: Stage,
+  kinds: readonly FaultKind[],
   isOpen: () => boolean,
 ): Promise<void> {
+  const repertoire = kinds.flatMap((kind) => REPERTOIRE[kind]);
+  const decks = { points: new Deck(POINTS, random), verbs: new Deck(VERBS, random) };
   const count = (what: string) => {
     faults.counts[what] = (faults.counts[what] ?? 0) + 1;
   };
   while (isOpen()) {
     await pause(200 + random.integer(800));
-    const done = await random.pick(REPERTOIRE)({ cast, random, faults, stage });
+    const done = await random.pick(repertoire)({ cast, random, faults, stage, decks });
     if (done) count(done);
     for (const actor of cast.actors.filter(({ hasDied }) => hasDied)) {
       await actor.start();
@@ -152,8 +178,8 @@ const POINTS: readonly (readonly [actor: RegExp, point: string, verb: VerbName |
 ];
 
 /** Ends a process between a fact and its acknowledgement, or between two steps of a verb. */
-const crashAtPoint: Fault = async ({ cast, random, stage }) => {
-  const [whom, point, verb] = random.pick(POINTS);
+const crashAtPoint: Fault = async ({ cast, random, stage, decks }) => {
+  const [whom, point, verb] = decks.points.next();
   const actor = random.pick(cast.actors.filter(({ name }) => whom.test(name)));
   const times = verb === null ? 1 + random.integer(20) : 1 + random.integer(2);
   await actor.kill();
@@ -171,8 +197,8 @@ const crashAtPoint: Fault = async ({ cast, random, stage }) => {
 };
 
 /** Ends a process, any of them, in the middle of a verb. */
-const interrupt: Fault = async ({ cast, random, stage }) => {
-  const verb = random.pick(VERBS);
+const interrupt: Fault = async ({ cast, random, stage, decks }) => {
+  const verb = decks.verbs.next();
   const actor = random.pick(cast.actors);
   if (!(await stage.begun(verb, 4_000))) return null;
   await pause(random.integer(random.pick([30, 150, 600])));
@@ -217,12 +243,18 @@ function killFirst(directory: string, faults: Faults): boolean {
   }
 }
 
-/** As often as each is named. */
-const REPERTOIRE: readonly Fault[] = [
-  ...[kill, kill, kill, freeze, freeze, loseNats, flushRedis, killSandbox],
-  ...[breakLink, breakLink, breakLink, breakTunnel, breakTunnel, fillDisk, shiftClock],
-  ...[crashAtPoint, crashAtPoint, crashAtPoint, crashAtPoint, interrupt, interrupt, interrupt],
-];
+/** By kind, as often as each is named. */
+const REPERTOIRE = {
+  processes: [kill, kill, kill, freeze, freeze, loseNats, flushRedis],
+  links: [breakLink, breakLink, breakLink, breakTunnel, breakTunnel],
+  machine: [fillDisk, shiftClock],
+  sandboxes: [killSandbox],
+  points: [crashAtPoint, crashAtPoint, crashAtPoint, crashAtPoint],
+  verbs: [interrupt, interrupt, interrupt],
+} as const satisfies Readonly<Record<string, readonly Fault[]>>;
+
+export type FaultKind = keyof typeof REPERTOIRE;
+export const FAULT_KINDS = Object.keys(REPERTOIRE) as readonly FaultKind[];
 
 /** The processes that are our own programs. */
 const ours = ({ actors }: Cast): Actor[] =>
