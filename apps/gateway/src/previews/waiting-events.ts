@@ -70,9 +70,8 @@ export class WaitingEvents {
       if (!view) return;
       seen = view.revision;
       const state = this.stateOf(view);
-      if (JSON.stringify(state) === told) continue;
+      if (JSON.stringify(state) !== told) await send('state', state);
       told = JSON.stringify(state);
-      await send('state', state);
       if (hasEnded(view)) return send('over', {});
       if (view.status === 'running' && view.ports.has(port)) return send('ready', {});
     }
