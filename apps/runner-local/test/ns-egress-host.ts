@@ -2,6 +2,7 @@ import { execFileSync, spawn } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { NsDriver } from '../src/drivers/ns-driver';
+import { behindFirewall } from '../src/drivers/ns-firewall';
 import { enterWith } from './escape-tools';
 
 /**
@@ -87,9 +88,34 @@ async function main(options: string): Promise<void> {
     const before = links();
     const allowances = () => sh('iptables -t raw -S VMUX-ALLOWED | grep -c ACCEPT || true');
     const allowedBefore = Number(allowances());
-    await Promise.all(all.map(({ id }) => driver.destroy(id)));
+    const rules = () => Number(sh('(iptables-save; ip6tables-save) | grep -ci vmux || true'));
+    const firewall: Record<string, number> = { 'while sandboxes use it': rules() };
+    await driver.destroy(favoured.id);
     const allowed = [allowedBefore, Number(allowances())];
-    const result = { capabilities, reached, v6, resolver, links: [before, links()], allowed };
+    firewall['after one of several has gone'] = rules();
+    await Promise.all(all.map(({ id }) => driver.destroy(id)));
+    firewall['after the last has gone'] = rules();
+    const linksAfter = links();
+    // As a creator that is killed in between leaves it.
+    await behindFirewall(async () => undefined);
+    firewall['left by a killed runner'] = rules();
+    const next = new NsDriver({ ...JSON.parse(options), egress: true });
+    await next.list();
+    firewall['after the next runner has started'] = rules();
+    await behindFirewall(async () => undefined);
+    await next.close();
+    firewall['after a runner without sandboxes has stopped'] = rules();
+    const brief = async () => {
+      const { id } = await enterWith(driver, { egress: true });
+      const seen = rules();
+      await driver.destroy(id);
+      return seen;
+    };
+    const seen = await Promise.all([1, 2, 3, 4, 5].map(brief));
+    firewall['least while some come and others go'] = Math.min(...seen);
+    firewall['after all of them'] = rules();
+    const found = { capabilities, reached, v6, resolver, allowed, firewall };
+    const result = { ...found, links: [before, linksAfter] };
     console.log(JSON.stringify(result));
   } finally {
     await Promise.all(all.map(({ id }) => driver.destroy(id)));

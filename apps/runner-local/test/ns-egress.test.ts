@@ -36,6 +36,7 @@ describeUnless(isRoot && missing.length === 0, reason)('an ns sandbox with egres
     resolver: string;
     links: number[];
     allowed: number[];
+    firewall: Record<string, number>;
   };
 
   beforeAll(async () => {
@@ -95,6 +96,26 @@ describeUnless(isRoot && missing.length === 0, reason)('an ns sandbox with egres
 
   it('leaves no allowance to whoever gets its interface next', () => {
     expect(found.allowed).toEqual([2, 0]);
+  });
+
+  it.each([
+    'while sandboxes use it',
+    'after one of several has gone',
+    'least while some come and others go',
+  ])('has the whole firewall %s', (when) => {
+    expect(found.firewall[when]).toBeGreaterThanOrEqual(
+      found.firewall['left by a killed runner'] ?? 0,
+    );
+    expect(found.firewall[when]).toBeGreaterThan(10);
+  });
+
+  it.each([
+    'after the last has gone',
+    'after the next runner has started',
+    'after a runner without sandboxes has stopped',
+    'after all of them',
+  ])('leaves nothing in the host’s firewall %s', (when) => {
+    expect(found.firewall[when]).toBe(0);
   });
 
   it('is something else than a sandbox without egress, which reaches nothing', () => {

@@ -22,6 +22,7 @@ import { isTrial, trialSpec, tryNs } from './ns-capabilities';
 import { NsFreezer, needFreezer } from './ns-cgroup';
 import { NsCheckpoints } from './ns-checkpoint';
 import { NsDisks, type NsStoreKind, sessionOfRef } from './ns-checkpoint-store';
+import { dropUnusedFirewall } from './ns-firewall';
 import { connectTo } from './ns-launcher';
 import { type NsHost, NsMaking } from './ns-making';
 import { removedFrom } from './ns-removed';
@@ -243,6 +244,7 @@ export class NsDriver implements SandboxDriver {
   async close(): Promise<void> {
     await Promise.allSettled([...this.#busy.values(), ...this.#settling]);
     await (await this.#prepared)?.disks.close();
+    if (isRoot()) await dropUnusedFirewall();
   }
 
   #prepare(): Promise<NsHost> {
@@ -280,6 +282,7 @@ export class NsDriver implements SandboxDriver {
     const whyNoFreezer = freezer ? undefined : none;
     if (freezer)
       for (const key of standing) await NsCheckpoints.letGoOn(key, store.directoryOf(key), freezer);
+    if (user.isRoot) await dropUnusedFirewall();
     return { user, store, freezer, whyNoFreezer, disks };
   }
 

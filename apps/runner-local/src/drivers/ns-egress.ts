@@ -56,6 +56,13 @@ const JUMPS: readonly (readonly string[])[] = [
   ['-t', 'nat', 'POSTROUTING', '-s', POOL, '!', '-o', `${PREFIX}+`, '-j', 'MASQUERADE'],
 ];
 
+/** Those that refer to others first. */
+const CHAINS = [
+  ['raw', 'VMUX-GUARD'],
+  ['raw', ALLOWED],
+  ['filter', 'VMUX-FORWARD'],
+] as const;
+
 /** Sandboxes have no IPv6 address; should they ever get one, it leads nowhere. */
 const JUMP6 = ['-t', 'raw', 'PREROUTING', '-i', `${PREFIX}+`, '-j', 'DROP'] as const;
 
@@ -82,6 +89,32 @@ export async function ensureFirewall(): Promise<void> {
     const [table, name, chain, ...rule] = JUMP6;
     await ensureRule('ip6tables', [table, name, chain], rule);
   }
+}
+
+/** Removes everything that `ensureFirewall` put there; what is gone already is gone. */
+export async function removeFirewall(): Promise<void> {
+  for (const [table, name, chain, ...rule] of JUMPS)
+    await removeRule('iptables', [table, name, chain].map(String), rule);
+  if (await readFile('/proc/net/if_inet6').catch(() => undefined)) {
+    const [table, name, chain, ...rule] = JUMP6;
+    await removeRule('ip6tables', [table, name, chain], rule);
+  }
+  for (const [table, chain] of CHAINS) {
+    const at = ['-w', '5', '-t', table];
+    if ((await execute('iptables', [...at, '-n', '-L', chain])).code !== 0) continue;
+    await must('iptables', [...at, '-F', chain]);
+    await must('iptables', [...at, '-X', chain]);
+  }
+}
+
+/** As often as it is there. */
+async function removeRule(
+  program: string,
+  [table, name, chain]: readonly string[],
+  rule: readonly string[],
+): Promise<void> {
+  const place = (verb: string) => ['-w', '5', table, name, verb, chain, ...rule].map(String);
+  while ((await execute(program, place('-C'))).code === 0) await must(program, place('-D'));
 }
 
 async function ensureRule(
@@ -128,6 +161,8 @@ export async function execute(
 }
 
 export const interfaceOf = (slot: number): string => `${PREFIX}${slot}`;
+export const isSandboxInterface = (name: string): boolean =>
+  name.startsWith(PREFIX) && /^\d+$/.test(name.slice(PREFIX.length));
 export const interfaceArgument = (slot: number): string => `--interface=${interfaceOf(slot)}`;
 
 /** The launcher's arguments for a sandbox with a network. */

@@ -6,8 +6,9 @@ import type { NsFreezer } from './ns-cgroup';
 import { NsCheckpoints, SINCE, treesOf } from './ns-checkpoint';
 import type { NsDisks } from './ns-checkpoint-store';
 import type { NsDriverOptions } from './ns-driver';
-import { ensureFirewall, interfaceArgument, networkArguments, resolverText } from './ns-egress';
+import { interfaceArgument, networkArguments, resolverText } from './ns-egress';
 import { allowHostsOf, hostArguments, resolveHosts } from './ns-egress-hosts';
+import { behindFirewall, dropUnusedFirewall } from './ns-firewall';
 import { runProgram } from './ns-launcher';
 import { createArguments, NO_RESOLVER, remainsArguments } from './ns-spec';
 import { cgroupNameOf, keyOf, type NsState, type NsStore } from './ns-store';
@@ -57,11 +58,15 @@ export class NsMaking {
     try {
       const dir = store.directoryOf(key);
       if (disks.whyNot === undefined) await disks.add(key, dir, kept ?? limits.diskMiB);
-      const network = await this.#networkOf(spec, state.slot);
-      const { cgroupParent, launcherPath } = this.options;
-      const files = { dir, supervisor, ...templates };
-      const args = createArguments(state, base, files, { user, cgroupParent }, network);
-      await runProgram(launcherPath, args, signal);
+      const start = async () => {
+        const network = await this.#networkOf(spec, state.slot);
+        const { cgroupParent, launcherPath } = this.options;
+        const files = { dir, supervisor, ...templates };
+        const args = createArguments(state, base, files, { user, cgroupParent }, network);
+        await runProgram(launcherPath, args, signal);
+      };
+      // The firewall stands before the sandbox does: without it there is none.
+      await (egress ? behindFirewall(start) : start());
       const startedAtUs = await greet();
       await writeFile(join(dir, SINCE), sinceNs ?? `${startedAtUs}000`, { mode: 0o600 });
     } catch (fault) {
@@ -81,6 +86,7 @@ export class NsMaking {
     await disks.remove(key);
     if (state?.egress) await allowHostsOf(state.slot, []);
     if (state) await store.freeSlot(state.slot);
+    if (state?.egress) await dropUnusedFirewall();
   }
 
   /** Has what a sandbox left in its spool served, by a supervisor outside it. */
@@ -123,11 +129,9 @@ export class NsMaking {
     return this.#supervisor.path;
   }
 
-  /** The firewall stands before the sandbox does: without it there is none. */
   async #networkOf({ egress, allowHosts }: SandboxSpec, slot: number) {
     if (!egress) return { resolver: NO_RESOLVER, args: [] };
     const allowed = await resolveHosts(allowHosts ?? []);
-    await ensureFirewall();
     await allowHostsOf(slot, allowed);
     const args = [...networkArguments(slot), ...hostArguments(allowed)];
     return { resolver: await resolverText(this.options.resolvers), args };
