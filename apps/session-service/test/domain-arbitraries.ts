@@ -206,6 +206,7 @@ const reportData: ReportData = {
     bytes: few,
     newBytes: few,
   }),
+  CheckpointsHeld: fc.constant({}),
   ArchiveFailed: fc.record({ checkpointId, message }),
   LifetimeKnown: fc.record({ endsAt: fc.nat({ max: 60_000 }) }),
   SetupDetected: fc.constant({ manifests: [], missingTools: [] }),

@@ -191,3 +191,20 @@ describe('A sandbox that its provider ends', () => {
       .thenNothing();
   });
 });
+
+describe('A runner that keeps something for a session', () => {
+  const held = report('CheckpointsHeld', {}, { runnerId: 'docker-1', instance: 'leftovers' });
+
+  it('is told when the session was deleted, and by nothing else that it need not', () => {
+    given(...running())
+      .when(held)
+      .thenNothing();
+    given(...running(), stop)
+      .when(held)
+      .thenNothing();
+    given(...running(), command('DeleteSession', { force: true }), report('SandboxReleased', {}))
+      .when(held)
+      .thenRefused('session_deleted');
+    given().when(held).thenRefused('session_not_found');
+  });
+});

@@ -61,6 +61,8 @@ const reportData = {
     newBytes: integer(0),
   }),
   ArchiveFailed: struct({ checkpointId, message: text(1000) }),
+  /** The runner keeps something for this session; refused as `session_deleted` when it need not. */
+  CheckpointsHeld: struct({}),
   /** When the provider will end the sandbox. */
   LifetimeKnown: struct({ endsAt: time }),
   SetupDetected: struct({ manifests: list(manifest, 64), missingTools: list(text(64, 1), 64) }),

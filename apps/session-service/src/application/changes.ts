@@ -76,9 +76,7 @@ export class Changes {
   /** Decided once without a runner; with one if it turns out that a sandbox is wanted. */
   private async placed(command: ClientCommand | SystemCommand, session: Session, log: LogState) {
     const placement: Placement | null =
-      command.type === 'CreateSession'
-        ? await this.placing.forNew(command.data.provider, command.data.spec.resources)
-        : null;
+      command.type === 'CreateSession' ? await this.placing.forNew(command.data) : null;
     const decision = decideCommand({ ...command, placement }, session, log);
     if (decision.kind === 'repeated') return decision;
     const elsewhere = providerNamed(command);

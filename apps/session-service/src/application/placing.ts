@@ -1,8 +1,17 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type Capability, type Placement, Refusal, type Resources } from '@vmux/events';
+import {
+  type Capability,
+  type Checkpoint,
+  type CommandNamed,
+  type Placement,
+  Refusal,
+  type Resources,
+} from '@vmux/events';
 import { type Wanted, wantedSandbox } from '../domain/consequences';
-import type { Living } from '../domain/state';
-import type { Runners } from './runners';
+import { checkpointOf, type Living } from '../domain/state';
+import type { Wanted as Asked, Runners } from './runners';
+
+type NewSession = Pick<CommandNamed<'CreateSession'>['data'], 'provider' | 'spec' | 'lineage'>;
 
 /** A process that has just started has not heard every runner yet. */
 const LISTEN_FIRST_MS = 6_000;
@@ -16,12 +25,13 @@ export class Placing {
     private readonly startedAt: number = now(),
   ) {}
 
-  forNew(provider: string, resources: Resources): Promise<Placement | null> {
+  forNew({ provider, spec, lineage }: NewSession): Promise<Placement | null> {
+    const rather = holderOf(lineage?.checkpoint, provider);
     return this.heard(
       () =>
-        this.runners.place({ provider, capabilities: needs(resources) }) ??
+        this.runners.place({ provider, capabilities: needs(spec.resources), ...rather }) ??
         // Without the capability it is refused for that, not for want of a runner.
-        this.runners.place({ provider, capabilities: [] }),
+        this.runners.place({ provider, capabilities: [], ...rather }),
     );
   }
 
@@ -37,16 +47,21 @@ export class Placing {
     if (!wanted) return false;
     if (wanted.operation.kind === 'rollback' && session.current) return true;
     const capabilities = needs(session.spec.resources);
-    return this.runners.find({ provider: wanted.provider, capabilities }) !== null;
+    const { provider } = wanted;
+    const checkpoint = restoredFrom(session, wanted);
+    const rather = holderOf(checkpoint, provider);
+    return canRestore(checkpoint, this.runners.find({ provider, capabilities, ...rather }));
   }
 
-  forWanted(session: Living, { provider, operation }: Wanted): Placement | null {
+  forWanted(session: Living, wanted: Wanted): Placement | null {
+    const { provider, operation } = wanted;
     const except = operation.kind === 'move' ? session.current?.runnerId : undefined;
     const capabilities = needs(session.spec.resources);
-    return (
-      this.runners.place({ provider, capabilities, except }) ??
-      this.runners.place({ provider, capabilities })
-    );
+    const checkpoint = restoredFrom(session, wanted);
+    const asked = { provider, capabilities, ...holderOf(checkpoint, provider) };
+    const found = this.runners.find({ ...asked, except }) ?? this.runners.find(asked);
+    if (!canRestore(checkpoint, found)) return null;
+    return this.runners.place({ ...asked, rather: found?.runnerId });
   }
 
   /** What is looked for among the runners; whoever has just started listens for a while first. */
@@ -58,5 +73,20 @@ export class Placing {
     }
   }
 }
+
+const restoredFrom = (session: Living, { operation }: Wanted): Checkpoint | undefined => {
+  const from =
+    operation.kind === 'create' ? session.lineage?.checkpoint.checkpointId : operation.checkpointId;
+  return from ? checkpointOf(session, from) : undefined;
+};
+
+/** Who has the checkpoint in its provider's own form: from there it is restored the fastest. */
+const holderOf = (checkpoint: Checkpoint | undefined, provider: string): Pick<Asked, 'rather'> =>
+  checkpoint?.native?.provider === provider ? { rather: checkpoint.native.runnerId } : {};
+
+/** What is not stored yet is with its holder alone: the sandbox waits for that one. */
+const canRestore = (checkpoint: Checkpoint | undefined, found: Placement | null): boolean =>
+  found !== null &&
+  (!checkpoint || checkpoint.artifact !== null || checkpoint.native?.runnerId === found.runnerId);
 
 const needs = ({ gpu }: Resources): readonly Capability[] => (gpu === null ? [] : ['gpu']);

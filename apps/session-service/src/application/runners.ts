@@ -15,6 +15,8 @@ export interface Wanted {
   readonly capabilities: readonly Capability[];
   /** Not this one: a move goes elsewhere. */
   readonly except?: string;
+  /** This one, if it has room: it has at hand what the sandbox begins with. */
+  readonly rather?: string;
 }
 
 /** The runners that this process hears. A hint for placement, never a fact about a session. */
@@ -57,8 +59,11 @@ export class Runners {
     );
   }
 
-  /** The runner with the most room, or null when none fits. */
+  /** The one that would rather be taken, or else the one with the most room; null when none fits. */
   find(wanted: Wanted): Placement | null {
+    const holder = wanted.rather === undefined ? undefined : this.heard.get(wanted.rather);
+    const there = holder && this.isFresh(holder) ? fits(holder, wanted) : null;
+    if (there) return there;
     let best: { heard: Heard; placement: Placement; room: number } | null = null;
     for (const heard of this.heard.values()) {
       const placement = this.isFresh(heard) ? fits(heard, wanted) : null;

@@ -10,6 +10,7 @@ import {
   fromCurrent,
   livingSession,
   noCheckpoint,
+  noSession,
   nothingUnderway,
   notRunning,
   ownSession,
@@ -100,6 +101,19 @@ export function archiveFailed(
   return isUnarchived(report, session, data.checkpointId)
     ? [fact('ArchiveFailed', { at, ...data })]
     : [];
+}
+
+/** Nothing follows from it; who holds something for a session that was deleted is told. */
+export function held(
+  { sessionId }: ReportNamed<'CheckpointsHeld'>,
+  session: Session,
+): SessionEvent[] {
+  if (session.status === 'deleted')
+    throw new Refusal('session_deleted', `${sessionId} was deleted: drop what is kept for it`, {
+      sessionId,
+    });
+  if (!exists(session)) throw noSession(sessionId);
+  return [];
 }
 
 function isUnarchived(report: Report, session: Session, checkpointId: string): boolean {

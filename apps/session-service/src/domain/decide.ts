@@ -81,6 +81,7 @@ const reports: { readonly [T in ReportType]: Decide<ReportNamed<T>> } = {
   CheckpointFailed: checkpoints.failed,
   CheckpointArchived: checkpoints.archived,
   ArchiveFailed: checkpoints.archiveFailed,
+  CheckpointsHeld: checkpoints.held,
   LifetimeKnown: sandboxes.lifetimeKnown,
 };
 

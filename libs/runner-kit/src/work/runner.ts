@@ -15,6 +15,7 @@ import { startTunnelServer } from '@vmux/tunnel';
 import type { Capability, SandboxDriver } from '../driver';
 import { dataPlane } from '../tunnel/data-plane';
 import { Creations } from './creations';
+import { Leftovers } from './leftovers';
 import { OrderDesk } from './order-desk';
 import { Reporter } from './reporter';
 import { RunnerJournal } from './runner-journal';
@@ -32,6 +33,8 @@ export interface RunnerSettings {
   /** Where to keep what set-ups installed; without it every session installs for itself. */
   readonly setupCache?: SetupCacheSettings;
   readonly maxSandboxes: number;
+  /** How often to ask whether the sessions that something is kept for are still there. */
+  readonly collectEveryMs?: number;
   /** Emulated providers say so everywhere. */
   readonly emulated?: boolean;
   /** Where gateways reach the data plane; on loopback, at any port, without it. */
@@ -50,6 +53,7 @@ export interface Runner {
 
 const heartbeatEveryMs = 2_000;
 const changeShownMs = 200;
+const COLLECT_EVERY_MS = 15 * 60_000;
 
 /** The work of a runner: orders in, reports out, sandboxes followed, whatever the provider. */
 export async function startRunner(settings: RunnerSettings): Promise<Runner> {
@@ -119,13 +123,33 @@ export async function startRunner(settings: RunnerSettings): Promise<Runner> {
     }, changeShownMs);
   });
 
+  const leftovers = new Leftovers({
+    ...{ drivers, reporter, log, signal },
+    forget: (sessionId) => desk.forgetSession(sessionId),
+  });
+  let collecting: Promise<void> | undefined;
+  const collect = () => {
+    collecting ??= leftovers
+      .collect()
+      .catch((error) => {
+        if (!signal.aborted) log('leftovers could not be collected', { error: String(error) });
+      })
+      .finally(() => {
+        collecting = undefined;
+      });
+  };
+  collect();
+  const collectingAgain = setInterval(collect, settings.collectEveryMs ?? COLLECT_EVERY_MS);
+
   return {
     stop: async () => {
+      clearInterval(collectingAgain);
       clearInterval(beating);
       creations.onChange(() => undefined);
       clearTimeout(soon);
       await tunnel.close();
       stopping.abort(new Error('the runner stops'));
+      await collecting;
       await sandboxes.close();
       await orders.stop();
       await Promise.all(drivers.map((driver) => driver.close()));

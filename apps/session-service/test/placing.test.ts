@@ -1,0 +1,93 @@
+import { Placing } from '../src/application/placing';
+import { Runners } from '../src/application/runners';
+import { wantedSandbox } from '../src/domain/consequences';
+import { isLiving } from '../src/domain/state';
+import { checkpointNo, command, hex, key, nativeCheckpoint, report, SPEC } from './domain-makers';
+import { past, running } from './domain-spec';
+import { heartbeatOf } from './fake-runner';
+
+const take = command(
+  'TakeCheckpoint',
+  { checkpointId: checkpointNo(1), name: null },
+  { key: key('take') },
+);
+const archived = report('CheckpointArchived', {
+  ...{ checkpointId: checkpointNo(1), artifact: hex('b'), manifestDigest: hex('c') },
+  ...{ bytes: 1, newBytes: 1 },
+});
+const lost = report('SandboxLost', { evidence: { kind: 'probe', message: 'gone' } });
+const rehydrate = command('RehydrateSession', {
+  ...{ checkpointId: checkpointNo(1), provider: null, allowBaseChange: false },
+  ...{ force: false, replay: [] },
+});
+
+/** A session that waits for a runner, to begin with a checkpoint that ns-1 has in its own form. */
+function waiting(isArchived: boolean) {
+  const taken = report('CheckpointTaken', { checkpoint: nativeCheckpoint(1, 1) });
+  const stored = isArchived ? [archived] : [];
+  const { session } = past(...running(), take, taken, ...stored, lost, rehydrate);
+  if (!isLiving(session)) throw new Error(`the session is ${session.status}`);
+  const wanted = wantedSandbox(session);
+  if (!wanted) throw new Error('no sandbox is wanted');
+  return { session, wanted };
+}
+
+const hearing = (now: () => number, rooms: Readonly<Record<string, number>>) => {
+  const runners = new Runners(now);
+  for (const [runnerId, room] of Object.entries(rooms)) {
+    const heartbeat = heartbeatOf(runnerId, ['pty', 'checkpoint'], 10);
+    const [offer] = heartbeat.providers;
+    if (!offer) throw new Error('no provider');
+    runners.hear({
+      ...heartbeat,
+      providers: [{ ...offer, provider: 'ns' }],
+      capacity: { ...heartbeat.capacity, sandboxes: 10 - room },
+    });
+  }
+  return { runners, placing: new Placing(runners, now, -60_000) };
+};
+
+describe('Placing a sandbox that begins with a checkpoint', () => {
+  it('prefers who has it in its own form, whatever room others have', () => {
+    const { session, wanted } = waiting(true);
+    const { placing } = hearing(() => 0, { 'ns-0': 10, 'ns-1': 1, 'ns-2': 10 });
+    expect(placing.forWanted(session, wanted)).toMatchObject({ runnerId: 'ns-1' });
+    // That room is taken now.
+    expect(placing.forWanted(session, wanted)).toMatchObject({ runnerId: 'ns-0' });
+  });
+
+  it('goes elsewhere with the portable form when the holder is full or not heard', () => {
+    const { session, wanted } = waiting(true);
+    const full = hearing(() => 0, { 'ns-1': 0, 'ns-2': 5 });
+    expect(full.placing.forWanted(session, wanted)).toMatchObject({ runnerId: 'ns-2' });
+    let now = 0;
+    const silent = hearing(() => now, { 'ns-1': 5 });
+    now = 60_000;
+    silent.runners.hear({
+      ...heartbeatOf('ns-2', ['pty'], 10),
+      providers: [
+        { provider: 'ns', available: true, reason: null, capabilities: ['pty'], emulated: false },
+      ],
+    });
+    expect(silent.placing.forWanted(session, wanted)).toMatchObject({ runnerId: 'ns-2' });
+  });
+
+  it('waits for the holder while there is no other form', () => {
+    const { session, wanted } = waiting(false);
+    const without = hearing(() => 0, { 'ns-1': 0, 'ns-2': 5 });
+    expect(without.placing.isPossible(session)).toBe(false);
+    expect(without.placing.forWanted(session, wanted)).toBeNull();
+    const { placing } = hearing(() => 0, { 'ns-1': 1, 'ns-2': 5 });
+    expect(placing.isPossible(session)).toBe(true);
+    expect(placing.forWanted(session, wanted)).toMatchObject({ runnerId: 'ns-1' });
+  });
+
+  it('makes a fork where its checkpoint is', async () => {
+    const checkpoint = { ...nativeCheckpoint(1, 1), artifact: hex('b') };
+    const lineage = { parent: 'web-0a1b', checkpoint, forkId: 'f000000000001' };
+    const { placing } = hearing(() => 0, { 'ns-0': 10, 'ns-1': 1 });
+    const fork = { provider: 'ns', spec: SPEC, lineage };
+    expect(await placing.forNew(fork)).toMatchObject({ runnerId: 'ns-1' });
+    expect(await placing.forNew(fork)).toMatchObject({ runnerId: 'ns-0' });
+  });
+});
