@@ -43,13 +43,14 @@ export class InputController {
     if (query.writer === undefined && offset > 0)
       throw new ApiError('invalid_request', 'offset needs writer: whose bytes came before?');
     const writer = query.writer ?? nextWriter();
-    return this.transfers.during(caller, reply, async (signal) => {
-      const place = await this.streams.exec(caller, sessionId, execId, signal);
-      const asked = { op: 'stdin', execId, writer, offset, eof } as const;
-      const stream = await this.streams.open(place, asked, signal);
-      const { next } = (await this.transfers.upload(request, stream)) as { next: number };
-      return { id: execId, sessionId, writer, next, eof };
-    });
+    return this.transfers.during(caller, reply, (signal) =>
+      this.streams.inExec(caller, sessionId, execId, signal, async (place) => {
+        const asked = { op: 'stdin', execId, writer, offset, eof } as const;
+        const stream = await this.streams.open(place, asked, signal);
+        const { next } = (await this.transfers.upload(request, stream)) as { next: number };
+        return { id: execId, sessionId, writer, next, eof };
+      }),
+    );
   }
 
   @Post('resize')
@@ -63,11 +64,12 @@ export class InputController {
     @Body() { cols, rows }: ResizeDto,
     @Res({ passthrough: true }) reply: FastifyReply,
   ) {
-    return this.transfers.during(caller, reply, async (signal) => {
-      const place = await this.streams.exec(caller, sessionId, execId, signal);
-      const stream = await this.streams.open(place, { op: 'resize', execId, cols, rows }, signal);
-      await stream.result;
-      return { id: execId, sessionId, cols, rows };
-    });
+    return this.transfers.during(caller, reply, (signal) =>
+      this.streams.inExec(caller, sessionId, execId, signal, async (place) => {
+        const stream = await this.streams.open(place, { op: 'resize', execId, cols, rows }, signal);
+        await stream.result;
+        return { id: execId, sessionId, cols, rows };
+      }),
+    );
   }
 }

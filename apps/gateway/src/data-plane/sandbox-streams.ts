@@ -4,6 +4,7 @@ import {
   type OpenedStream,
   type SandboxRef,
   type TunnelAddress,
+  TunnelRefused,
   type TunnelRequest,
   Tunnels,
   TunnelUnreachable,
@@ -35,9 +36,9 @@ export class SandboxStreams {
   private readonly tunnels = new Tunnels();
 
   constructor(
-    private readonly sessions: SessionCommands,
-    private readonly reader: SessionReader,
-    private readonly runners: RunnerBoard,
+    private readonly sessions: Pick<SessionCommands, 'session' | 'exec'>,
+    private readonly reader: Pick<SessionReader, 'waitFor'>,
+    private readonly runners: Pick<RunnerBoard, 'list'>,
     private readonly waking: Pick<Waking, 'awake'>,
   ) {}
 
@@ -85,6 +86,27 @@ export class SandboxStreams {
     if (execHasEnded(exec) || exec.epoch !== place.sandbox.epoch)
       throw new Refusal('exec_ended', 'the exec has ended', { execId });
     return place;
+  }
+
+  /**
+   * Does something in the sandbox of an exec. A runner that has let go of the sandbox meanwhile knows
+   * nothing of why: the history does, and what it says is the answer.
+   */
+  async inExec<T>(
+    caller: Caller,
+    sessionId: string,
+    execId: string,
+    signal: AbortSignal,
+    work: (place: Place) => Promise<T>,
+  ): Promise<T> {
+    const place = await this.exec(caller, sessionId, execId, signal);
+    try {
+      return await work(place);
+    } catch (fault) {
+      if (!(fault instanceof TunnelRefused && fault.code === 'stale_sandbox')) throw fault;
+      await this.exec(caller, sessionId, execId, signal);
+      throw new TunnelUnreachable('its runner does not have the sandbox now', { cause: fault });
+    }
   }
 
   /** Given up when the signal aborts. */
