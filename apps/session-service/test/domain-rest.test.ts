@@ -35,6 +35,22 @@ describe('Suspending', () => {
       .thenNothing();
   });
 
+  it('by an order that came late, to a runner that was started again, is refused so that it is undone', () => {
+    given(...asleep, resume, resumed(5))
+      .when(suspended(3))
+      .thenRefused('out_of_order');
+    given(...asleep, resume)
+      .when(suspended(3))
+      .thenNothing();
+    const again = [{ ...suspend, key: key('again') }, suspended(7)];
+    given(...asleep, resume, resumed(5), ...again)
+      .when(resumed(5))
+      .thenRefused('out_of_order');
+    given(...asleep, resume, resumed(5), ...again)
+      .when(suspended(3))
+      .thenNothing();
+  });
+
   it('opens no epoch: what ran goes on, and resuming wakes what waits', () => {
     given(...running(), issued(1), suspend, suspended(4)).thenOwes();
     given(...asleep)

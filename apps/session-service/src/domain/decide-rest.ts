@@ -3,6 +3,7 @@ import {
   fact,
   MAX_REPLAY,
   Refusal,
+  type Report,
   type ReportNamed,
   type SessionEvent,
 } from '@vmux/events';
@@ -34,8 +35,11 @@ export function suspended(
   session: Session,
 ): SessionEvent[] {
   const { at, epoch, data } = report;
-  const awaited = answers(fromCurrent(report, session), 'suspend', data.request);
-  return awaited ? [fact('SandboxSuspended', { at, epoch })] : [];
+  const living = fromCurrent(report, session);
+  if (answers(living, 'suspend', data.request)) return [fact('SandboxSuspended', { at, epoch })];
+  if (living.status === 'running' && living.operation?.kind !== 'suspend')
+    throw overtaken('it was resumed since: let it go on', report);
+  return [];
 }
 
 export function suspendFailed(
@@ -80,8 +84,15 @@ export function resumed(report: ReportNamed<'SandboxResumed'>, session: Session)
   const { at, epoch, data } = report;
   const living = fromCurrent(report, session);
   const awaited = answers(living, 'resume', data.request) || answers(living, 'thaw', data.request);
-  return awaited ? [fact('SandboxResumed', { at, epoch })] : [];
+  if (awaited) return [fact('SandboxResumed', { at, epoch })];
+  if (living.status === 'suspended' && !living.operation)
+    throw overtaken('it was suspended since: let it rest', report);
+  return [];
 }
+
+/** A late order was carried out by a runner that could not know better; whoever gets this undoes it. */
+const overtaken = (message: string, { epoch }: Report): Refusal =>
+  new Refusal('out_of_order', message, { epoch });
 
 /** A frozen source that does not thaw is asked again: it has not gone anywhere. */
 export function resumeFailed(

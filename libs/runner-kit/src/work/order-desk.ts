@@ -232,6 +232,12 @@ export class OrderDesk {
     return request < last;
   }
 
+  /** A runner that was started again knows no earlier requests: the history does. */
+  private isUndone(held: Held, request: number, error: unknown): boolean {
+    const isLast = this.lastRest.get(held) === request;
+    return isLast && error instanceof Refusal && error.code === 'out_of_order';
+  }
+
   private async suspend(order: OrderNamed<'SuspendSandbox'>, held: Held): Promise<void> {
     const { request } = order.data;
     if (this.isOvertaken(held, request)) return;
@@ -240,6 +246,7 @@ export class OrderDesk {
       await driver.suspend(id);
       await this.report(order, id.instance, { type: 'SandboxSuspended', data: { request } });
     } catch (error) {
+      if (this.isUndone(held, request, error)) return driver.resume(id);
       if (!(error instanceof DriverRefused)) throw error;
       await this.report(order, id.instance, {
         type: 'SuspendFailed',
@@ -258,6 +265,7 @@ export class OrderDesk {
       await (await worker.client()).trees.thaw();
       await this.report(order, id.instance, { type: 'SandboxResumed', data: { request } });
     } catch (error) {
+      if (this.isUndone(held, request, error)) return driver.suspend(id);
       if (!(error instanceof DriverRefused)) throw error;
       await this.report(order, id.instance, {
         type: 'ResumeFailed',
