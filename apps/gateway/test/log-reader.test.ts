@@ -1,48 +1,21 @@
-import { connectEventStore, type EventStore } from '@vmux/event-store';
 import { fact } from '@vmux/events';
-import {
-  releaseAll,
-  releaseLater,
-  type SeededRandom,
-  seededRandom,
-  startEventStore,
-} from '@vmux/testing';
+import { releaseAll, type SeededRandom, seededRandom } from '@vmux/testing';
 import { collectOutput } from '../src/application/exec-output';
 import type { LogItem } from '../src/application/log-cursor';
 import { LogReader, OffsetPastEnd } from '../src/application/log-reader';
 import type { LogTarget } from '../src/application/log-target';
 import { SessionReader } from '../src/application/session-reader';
+import { CountedStore } from './counted-store';
 import { LogBuilder } from './log-builder';
 
 const EXEC = 'e000000000001';
 const OTHER = 'e000000000002';
 
-let store: EventStore;
-let events = 0;
-let subscriptions = 0;
-let reads = 0;
+let store: CountedStore;
 let random: SeededRandom;
 
 beforeAll(async () => {
-  const server = await startEventStore({ insecure: true });
-  const inner = connectEventStore({ url: server.url });
-  releaseLater(() => inner.close());
-  // Counts what is read: an index that scans would show here.
-  store = {
-    append: (...args) => inner.append(...args),
-    subscribe: (...args) => {
-      subscriptions += 1;
-      return inner.subscribe(...args);
-    },
-    close: () => inner.close(),
-    async *read(...args) {
-      reads += 1;
-      for await (const event of inner.read(...args)) {
-        events += 1;
-        yield event;
-      }
-    },
-  };
+  store = await CountedStore.start();
 });
 afterAll(releaseAll);
 beforeEach(() => {
@@ -131,10 +104,10 @@ describe('a log', () => {
       ] as const) {
         const target = await targetOf(sessions, id, kind);
         const offset = random.integer(bytes.length - 64);
-        events = 0;
+        store.countAgain();
         const { bytes: read } = await collect(logs, id, target, offset, { stopAfter: 64 });
         // Two ends, a search over 250 marks, the last page for the size, one page of events.
-        expect(events).toBeLessThan(2 * 64 + 64 + 20);
+        expect(store.events).toBeLessThan(2 * 64 + 64 + 20);
         expect(read.subarray(0, 64)).toEqual(bytes.subarray(offset, offset + 64));
       }
     }
@@ -160,12 +133,12 @@ describe('a log', () => {
     const target = await targetOf(sessions, id, 'stream');
     for (let round = 0; round < 20; round += 1) {
       const piece = random.integer(7990);
-      reads = 0;
+      store.countAgain();
       const offset = piece * 64;
       const { bytes } = await collect(logs, id, target, offset, { follow: true, stopAfter: 1 });
       expect(bytes.toString()).toBe(`${piece}`.padEnd(64));
       // Its two ends, the mark before the offset and the one after it, twice at most, and what lies between.
-      expect(reads).toBeLessThanOrEqual(7);
+      expect(store.reads).toBeLessThanOrEqual(7);
     }
   });
 
@@ -204,7 +177,7 @@ describe('a log', () => {
       if (item.kind !== 'bytes') continue;
       const offset = item.offset + item.bytes.length;
       for (const revisionHint of [item.revision, random.integer(3_000), 999_999]) {
-        events = 0;
+        store.countAgain();
         const { bytes } = await collect(logs, id, target, offset, { revisionHint, stopAfter: 10 });
         expect(bytes.subarray(0, 10)).toEqual(
           whole.subarray(offset, offset + 10).subarray(0, bytes.length),
@@ -227,13 +200,13 @@ describe('a log', () => {
     const { sessions, logs } = readers();
     const exec = (await sessions.read(id))?.execs.get(EXEC);
     if (!exec) throw new Error('no such exec');
-    [events, reads] = [0, 0];
+    store.countAgain();
     expect(await collectOutput(logs, id, exec, 1024, never)).toMatchObject({
       stdout: { text: 'here\n', size: 5, truncated: false, gap: null },
       stderr: { text: 'oh', size: 2, truncated: false, gap: null },
     });
-    expect(reads).toBe(1);
-    expect(events).toBeLessThan(16);
+    expect(store.reads).toBe(1);
+    expect(store.events).toBeLessThan(16);
     // What does not lie within reach is read in full.
     for (let at = 0; at < 100; at += 1) log.write(OTHER, 'stdout', Buffer.from('more\n'));
     await log.flush();
@@ -342,68 +315,5 @@ describe('a log', () => {
     const following = collect(logs, id, { kind: 'session' }, 0, { follow: true });
     await log.session(fact('SessionStopped', { at: 9, cause: 'request' }));
     expect((await following).items).toEqual([]);
-  });
-});
-
-describe('a view of a session', () => {
-  it('is caught up from where it was: reading it again costs what happened since', async () => {
-    const id = 'view-0001';
-    const log = new LogBuilder(store, id);
-    await log.created();
-    for (let at = 0; at < 300; at += 1) await log.issued(`e${String(at).padStart(12, '0')}`);
-    const { sessions } = readers();
-    events = 0;
-    expect((await sessions.read(id))?.execs.size).toBe(300);
-    expect(events).toBe(301);
-    await log.issued('eaaaaaaaaaaaa');
-    events = 0;
-    expect((await sessions.read(id))?.execs.size).toBe(301);
-    expect(events).toBe(1);
-  });
-
-  it('skips events that this version does not know', async () => {
-    const id = 'newer-0001';
-    const log = new LogBuilder(store, id);
-    await log.created();
-    const metadata = { principal: 'system', correlationId: 'x', version: 1 };
-    await store.append(`session-${id}`, 0, [
-      {
-        id: '00000000-0000-4000-8000-000000000001',
-        type: 'SessionBlessed',
-        data: { at: 1 },
-        metadata,
-      },
-    ]);
-    const { sessions } = readers();
-    expect(await sessions.read(id)).toMatchObject({ revision: 1, status: 'starting' });
-  });
-
-  it('is waited for again without a word to the store', async () => {
-    const id = 'waited-0001';
-    const log = new LogBuilder(store, id);
-    await log.created();
-    const { sessions } = readers();
-    const lasting = (count: number) =>
-      sessions.waitForLasting(id, ({ execs }) => (execs.size >= count ? true : undefined), never);
-    const first = lasting(1);
-    await log.issued('eaaaaaaaaaaaa');
-    expect(await first).toBe(true);
-    [events, subscriptions] = [0, 0];
-    const second = lasting(2);
-    await log.issued('ebbbbbbbbbbbb');
-    expect(await second).toBe(true);
-    expect([events, subscriptions]).toEqual([0, 0]);
-  });
-
-  it('forgets the ones that were not needed for longest, and reads them again', async () => {
-    const many = new SessionReader(store, () => undefined, null, 3);
-    for (let at = 0; at < 8; at += 1) {
-      const id = `many-000${at}`;
-      await new LogBuilder(store, id).created();
-      expect(await many.read(id)).toMatchObject({ id });
-    }
-    events = 0;
-    expect(await many.read('many-0000')).toMatchObject({ status: 'starting' });
-    expect(events).toBe(1);
   });
 });

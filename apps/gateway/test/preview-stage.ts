@@ -1,4 +1,9 @@
-import { createServer as createHttpServer, type Server } from 'node:http';
+import {
+  createServer as createHttpServer,
+  type IncomingMessage,
+  type Server,
+  type ServerResponse,
+} from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { connect, createServer, type Socket, type Server as TcpServer } from 'node:net';
 import { pipeline } from 'node:stream/promises';
@@ -204,4 +209,27 @@ export async function httpApp(server: Server): Promise<number> {
 async function listening(server: Server | TcpServer): Promise<number> {
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   return (server.address() as AddressInfo).port;
+}
+
+/** Answers as it is told to, and keeps what it was asked. */
+export interface RecordingApp {
+  readonly port: number;
+  seen: IncomingMessage[];
+  answer: (request: IncomingMessage, response: ServerResponse) => void;
+  reset(): void;
+}
+
+export async function recordingApp(): Promise<RecordingApp> {
+  const plain: RecordingApp['answer'] = (_request, response) => response.end('the app');
+  const port = await httpApp(
+    createHttpServer((request, response) => {
+      app.seen.push(request);
+      app.answer(request, response);
+    }),
+  );
+  const app: RecordingApp = {
+    ...{ port, seen: [], answer: plain },
+    reset: () => Object.assign(app, { seen: [], answer: plain }),
+  };
+  return app;
 }

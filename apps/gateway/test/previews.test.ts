@@ -3,224 +3,32 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import { fact } from '@vmux/events';
 import { releaseAll, seededRandom, until } from '@vmux/testing';
 import { WebSocket } from 'ws';
-import { begin, httpApp, SESSION, type Stage, startStage } from './preview-stage';
+import {
+  begin,
+  httpApp,
+  type RecordingApp,
+  recordingApp,
+  SESSION,
+  type Stage,
+  startStage,
+} from './preview-stage';
 
 const sha256 = (bytes: Buffer) => createHash('sha256').update(bytes).digest('hex');
 const KEY = `vmux_${'a'.repeat(12)}_${'b'.repeat(43)}`;
 
 describe('A preview', () => {
   let stage: Stage;
+  let served: RecordingApp;
   let app: number;
-  let seen: IncomingMessage[] = [];
-  let answer: (request: IncomingMessage, response: ServerResponse) => void = () => undefined;
 
   beforeAll(async () => {
     stage = await startStage();
     begin(stage);
-    app = await httpApp(
-      createServer((request, response) => {
-        seen.push(request);
-        answer(request, response);
-      }),
-    );
+    served = await recordingApp();
+    app = served.port;
   });
-  beforeEach(() => {
-    seen = [];
-    answer = (_request, response) => response.end('the app');
-  });
+  beforeEach(() => served.reset());
   afterAll(releaseAll);
-
-  describe('is private', () => {
-    it('and opens with a token in the header, not with none, a wrong one, or another port’s', async () => {
-      const client = await stage.client(app);
-      expect(await client.get('/')).toMatchObject({ status: 200, text: 'the app' });
-      expect(await client.get('/', { token: null })).toMatchObject({ status: 401 });
-      expect(await client.get('/', { token: `${client.token}0` })).toMatchObject({ status: 401 });
-      const other = await stage.client(app + 1);
-      expect(await client.get('/', { token: other.token })).toMatchObject({ status: 401 });
-      const about = { sessionId: SESSION, port: app, generation: 0 };
-      const late = await stage.tokens.mint({ ...about, expiresAt: Date.now() - 1 });
-      expect(await client.get('/', { token: late })).toMatchObject({ status: 401 });
-      const revoked = await stage.tokens.mint({
-        ...{ ...about, generation: 7 },
-        expiresAt: Date.now() + 1e6,
-      });
-      expect(await client.get('/', { token: revoked })).toMatchObject({ status: 401 });
-      expect(seen).toHaveLength(1);
-    });
-
-    it('and looks like a session that does not exist to who has no token', async () => {
-      const client = await stage.client(app);
-      const [there, nowhere] = await Promise.all([
-        client.get('/', { token: null }),
-        client.get('/', {
-          token: null,
-          headers: { host: client.host.replace(SESSION, 'nobody-0a1b') },
-        }),
-      ]);
-      expect(nowhere).toMatchObject({ status: 401 });
-      expect(nowhere.text).toBe(there.text);
-    });
-
-    it('and takes a token in the URL once, for a cookie and a clean URL', async () => {
-      const client = await stage.client(app);
-      const { token } = client;
-      const reply = await client.get(`/a/b?x=1&token=${token}&y=%20`, { token: null });
-      expect(reply).toMatchObject({ status: 303, headers: { location: '/a/b?x=1&y=%20' } });
-      const [cookie = ''] = reply.headers['set-cookie'] ?? [];
-      expect(cookie).toMatch(
-        /^vmux_preview=vmxp_\S+; Path=\/; Max-Age=\d+; HttpOnly; SameSite=Lax$/,
-      );
-      expect(seen).toEqual([]);
-      const jar = `mine=1; ${cookie.split(';')[0]}; other=2`;
-      const again = await client.get('/a/b?x=1&y=%20', { token: null, headers: { cookie: jar } });
-      expect(again).toMatchObject({ status: 200 });
-      expect(seen[0]?.url).toBe('/a/b?x=1&y=%20');
-      expect(seen[0]?.headers.cookie).toBe('mine=1; other=2');
-      const posted = await client.call(`/p?token=${token}`, { method: 'POST', token: null });
-      expect(posted).toMatchObject({ status: 200 });
-      expect(seen[1]?.url).toBe('/p');
-      await client.get('/login?token=the-apps-own');
-      expect(seen[2]?.url).toBe('/login?token=the-apps-own');
-    });
-
-    it('and the clean URL stays on this host', async () => {
-      const client = await stage.client(app);
-      for (const path of ['//example.org/x', '/\\example.org/x']) {
-        const { headers } = await client.get(`${path}?token=${client.token}`, { token: null });
-        const to = new URL(headers.location ?? '', client.origin);
-        expect({ path, host: to.host }).toEqual({ path, host: client.host });
-      }
-    });
-
-    it('and an API key neither opens it nor reaches the app', async () => {
-      const client = await stage.client(app);
-      const places: Record<string, string>[] = [
-        { authorization: `Bearer ${KEY}` },
-        { 'x-vmux-preview-token': KEY },
-      ];
-      for (const headers of places) {
-        const reply = await client.get('/', { token: null, headers });
-        expect(reply).toMatchObject({ status: 400 });
-        expect(reply.text).not.toContain(KEY);
-      }
-      expect(await client.get(`/?key=${KEY}`)).toMatchObject({ status: 400 });
-      for (const token of [client.token, `vmuxshare_s${'1'.repeat(12)}_${'s'.repeat(43)}`])
-        expect(
-          await client.get('/', { headers: { authorization: `Bearer ${token}` } }),
-        ).toMatchObject({ status: 400 });
-      expect(seen).toEqual([]);
-      await client.get('/', { headers: { authorization: 'Bearer of-the-app' } });
-      expect(seen[0]?.headers.authorization).toBe('Bearer of-the-app');
-    });
-
-    it('and a cookie is not enough for what another site asks for', async () => {
-      const client = await stage.client(app);
-      const cookie = `vmux_preview=${client.token}`;
-      const ask = (headers: Record<string, string>) =>
-        client.get('/', { token: null, headers: { cookie, ...headers } });
-      expect(await ask({})).toMatchObject({ status: 200 });
-      expect(await ask({ origin: client.origin })).toMatchObject({ status: 200 });
-      expect(await ask({ origin: 'http://evil.example' })).toMatchObject({ status: 403 });
-      expect(await ask({ origin: 'null' })).toMatchObject({ status: 403 });
-      const site = (value: string, mode: string) =>
-        ask({ 'sec-fetch-site': value, 'sec-fetch-mode': mode });
-      expect(await site('same-origin', 'cors')).toMatchObject({ status: 200 });
-      expect(await site('none', 'navigate')).toMatchObject({ status: 200 });
-      expect(await site('cross-site', 'navigate')).toMatchObject({ status: 200 });
-      expect(await site('cross-site', 'no-cors')).toMatchObject({ status: 403 });
-      expect(await site('same-site', 'cors')).toMatchObject({ status: 403 });
-      expect(
-        await client.get('/', { headers: { origin: 'http://elsewhere.example' } }),
-      ).toMatchObject({ status: 200 });
-    });
-
-    it('and on https its cookie is bound to the host', async () => {
-      const secure = await startStage({ previewUrl: 'https://preview.example.org' });
-      begin(secure);
-      const { token } = await secure.client(app);
-      const client = await secure.client(app);
-      const host = `${app}-${SESSION}.preview.example.org`;
-      const reply = await client.get(`/?token=${token}`, { token: null, headers: { host } });
-      expect(reply.headers['set-cookie']?.[0]).toMatch(/^__Host-vmux_preview=.*; Secure$/);
-      expect(await client.get('/', { headers: { host: client.host } })).toMatchObject({
-        status: 421,
-      });
-    });
-
-    it('and opens to a share of this port, until that is revoked', async () => {
-      const client = await stage.client(app);
-      const secret = 's'.repeat(43);
-      const share = (digit: string, rights: readonly ('ports' | 'logs')[], ports: number[]) => {
-        const shareId = `s${digit.repeat(12)}`;
-        const expiresAt = Date.now() + 60_000;
-        const tokenHash = createHash('sha256').update(secret).digest('hex');
-        stage.happened(
-          fact('ShareGranted', { at: 9, shareId, tokenHash, rights, ports, expiresAt }),
-        );
-        return { shareId, token: `vmuxshare_${shareId}_${secret}` };
-      };
-      const all = share('1', ['ports'], []);
-      const one = share('2', ['ports'], [app]);
-      const another = share('3', ['ports'], [app + 1]);
-      const none = share('4', ['logs'], []);
-      const status = async ({ token }: { token: string }) =>
-        (await client.get('/', { token })).status;
-      expect([await status(all), await status(one)]).toEqual([200, 200]);
-      expect([await status(another), await status(none)]).toEqual([401, 401]);
-      const clean = await client.get(`/x?token=${one.token}`, { token: null });
-      expect(clean).toMatchObject({ status: 303, headers: { location: '/x' } });
-      const [cookie = ''] = clean.headers['set-cookie'] ?? [];
-      const headers = { cookie: cookie.split(';')[0] ?? '' };
-      expect(await client.get('/x', { token: null, headers })).toMatchObject({ status: 200 });
-      expect(seen.at(-1)?.headers.cookie).toBeUndefined();
-      const cut = new Promise<string>((resolve) => {
-        answer = (_request, response) => response.write('begun');
-        const call = client.open('/', { token: one.token });
-        call.on('error', () => resolve('cut'));
-        call.on('response', (response) => {
-          response.on('error', () => resolve('cut'));
-          response.on('end', () => resolve('ended'));
-          response.once('data', () =>
-            stage.happened(fact('ShareRevoked', { at: 10, shareId: one.shareId })),
-          );
-        });
-        call.end();
-      });
-      expect(await cut).toBe('cut');
-      expect(await status(one)).toBe(401);
-      answer = (_request, response) => response.end();
-      expect(await status(all)).toBe(200);
-    });
-
-    it('until it is published, and again afterwards', async () => {
-      const client = await stage.client(app);
-      const access = (change: { public: boolean; wake: boolean; generation: number }) =>
-        stage.happened(fact('PortAccessChanged', { at: 9, port: app, ...change }));
-      access({ public: true, wake: false, generation: 0 });
-      expect(await client.get('/', { token: null })).toMatchObject({ status: 200 });
-      access({ public: false, wake: false, generation: 0 });
-      expect(await client.get('/', { token: null })).toMatchObject({ status: 401 });
-      expect(await client.get('/')).toMatchObject({ status: 200 });
-      const stuck = new Promise<string>((resolve) => {
-        answer = (_request, response) => response.write('begun');
-        const call = client.open('/');
-        call.on('error', () => resolve('cut'));
-        call.on('response', (response) => {
-          response.on('error', () => resolve('cut'));
-          response.once('data', () => access({ public: false, wake: false, generation: 1 }));
-          response.on('end', () => resolve('ended'));
-        });
-        call.end();
-      });
-      expect(await stuck).toBe('cut');
-      answer = (_request, response) => response.end('the app');
-      expect(await client.get('/')).toMatchObject({ status: 401 });
-      expect(await (await stage.client(app)).get('/nothing', { method: 'HEAD' })).toMatchObject({
-        status: 200,
-      });
-    });
-  });
 
   describe('hands the app', () => {
     it('its own host, who asked and how, and nothing of ours', async () => {
@@ -240,7 +48,7 @@ describe('A preview', () => {
         },
       });
       const port = new URL(stage.url).port;
-      expect(seen[0]?.headers).toEqual({
+      expect(served.seen[0]?.headers).toEqual({
         host: `localhost:${app}`,
         origin: `http://localhost:${app}`,
         referer: `http://localhost:${app}/page?a=1`,
@@ -252,12 +60,12 @@ describe('A preview', () => {
         connection: 'close',
       });
       await client.get('/y', { headers: { origin: 'http://elsewhere.example' } });
-      expect(seen[1]?.headers.origin).toBe('http://elsewhere.example');
+      expect(served.seen[1]?.headers.origin).toBe('http://elsewhere.example');
     });
 
     it('redirects and cookies that stay below the preview’s name', async () => {
       const client = await stage.client(app);
-      answer = (_request, response) =>
+      served.answer = (_request, response) =>
         response
           .writeHead(302, {
             location: `http://localhost:${app}/next?a=1`,
@@ -276,7 +84,7 @@ describe('A preview', () => {
         'set-cookie': ['a=1; Path=/; HttpOnly', 'b=2'],
       });
       expect(reply.headers['x-hop']).toBeUndefined();
-      answer = (_request, response) =>
+      served.answer = (_request, response) =>
         response.writeHead(302, { location: 'https://localhost:1/elsewhere' }).end();
       expect((await client.get('/')).headers.location).toBe('https://localhost:1/elsewhere');
     });
@@ -285,7 +93,7 @@ describe('A preview', () => {
   describe('streams', () => {
     it('an upload and its answer at the same time, piece by piece', async () => {
       const client = await stage.client(app);
-      answer = (request, response) => {
+      served.answer = (request, response) => {
         response.writeHead(200);
         request.on('data', (piece: Buffer) => response.write(piece.toString().toUpperCase()));
         request.on('end', () => response.end('.'));
@@ -304,13 +112,13 @@ describe('A preview', () => {
       await until(() => text === 'ONE TWO ');
       call.end('three');
       await until(() => text === 'ONE TWO THREE.');
-      expect(seen[0]?.headers['transfer-encoding']).toBe('chunked');
+      expect(served.seen[0]?.headers['transfer-encoding']).toBe('chunked');
     });
 
     it('4 MiB up and down, byte for byte, with and without a length', async () => {
       const client = await stage.client(app);
       const content = seededRandom(8).bytes(4 * 1024 * 1024);
-      answer = (request, response) => {
+      served.answer = (request, response) => {
         response.writeHead(
           200,
           request.headers['content-length'] ? { 'content-length': content.length } : {},
@@ -336,7 +144,7 @@ describe('A preview', () => {
       const client = await stage.client(app);
       let gone = false;
       let send: (text: string) => void = () => undefined;
-      answer = (_request, response) => {
+      served.answer = (_request, response) => {
         response.writeHead(200, { 'content-type': 'text/event-stream' });
         send = (text) => response.write(`data: ${text}\n\n`);
         response.on('close', () => {
@@ -363,18 +171,19 @@ describe('A preview', () => {
 
     it('no body where there is none', async () => {
       const client = await stage.client(app);
-      answer = (_request, response) => response.writeHead(304, { etag: '"x"' }).end();
+      served.answer = (_request, response) => response.writeHead(304, { etag: '"x"' }).end();
       expect(await client.get('/')).toMatchObject({
         status: 304,
         text: '',
         headers: { etag: '"x"' },
       });
-      answer = (_request, response) => response.writeHead(200, { 'content-length': 42 }).end();
+      served.answer = (_request, response) =>
+        response.writeHead(200, { 'content-length': 42 }).end();
       const head = await client.get('/', { method: 'HEAD' });
       expect(head).toMatchObject({ status: 200, text: '', headers: { 'content-length': '42' } });
-      answer = (_request, response) => response.writeHead(204).end();
+      served.answer = (_request, response) => response.writeHead(204).end();
       expect(await client.call('/', { method: 'DELETE' })).toMatchObject({ status: 204 });
-      answer = (request, response) => {
+      served.answer = (request, response) => {
         request.resume().on('end', () => response.end('went on'));
       };
       const expecting = await client.call('/', {
@@ -465,7 +274,7 @@ describe('A preview', () => {
     it('takes so many connections at once and refuses the next', async () => {
       const client = await stage.client(app);
       const held: ServerResponse[] = [];
-      answer = (_request, response) => {
+      served.answer = (_request, response) => {
         held.push(response);
         response.flushHeaders();
       };
@@ -476,7 +285,7 @@ describe('A preview', () => {
       await until(() => held.length === 200, { timeoutMs: 20_000 });
       expect(await client.get('/')).toMatchObject({ status: 503 });
       for (const call of calls) call.destroy();
-      answer = (_request, response) => response.end('again');
+      served.answer = (_request, response) => response.end('again');
       await until(async () => (await client.get('/')).status === 200);
     });
   });
@@ -541,7 +350,7 @@ describe('A preview', () => {
 
     it('passes on a refusal of the app, and says when nothing listens', async () => {
       const { address } = await stage.client(app);
-      answer = (_request, response) => response.writeHead(418).end();
+      served.answer = (_request, response) => response.writeHead(418).end();
       expect(await connected(address.headers)).toBe(418);
       expect(await connected((await stage.client(9)).address.headers)).toBe(503);
     });
