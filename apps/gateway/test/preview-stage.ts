@@ -94,13 +94,10 @@ export async function startStage(
       options.onRead?.(id);
       return id === SESSION ? view : null;
     },
+    waitFor: async () => undefined,
   };
   const names = new PreviewNames(options.previewUrl ?? 'http://localhost');
-  const access = new PreviewAccess(
-    tokens,
-    new Shares({ ...reader, waitFor: async () => undefined }),
-    names.scheme,
-  );
+  const access = new PreviewAccess(tokens, new Shares(reader), names.scheme);
   const open = new OpenPreviews(reader, access, (fault) => {
     throw fault;
   });

@@ -1,6 +1,15 @@
 import { fact } from '@vmux/events';
-import { checkpointNo, command, EXEC, exec, key, report, systemCommand } from './domain-makers';
-import { resume, resumed, suspend, suspended, take, taken } from './domain-messages';
+import {
+  checkpointNo,
+  command,
+  EXEC,
+  exec,
+  key,
+  ON_NS,
+  report,
+  systemCommand,
+} from './domain-makers';
+import { ready, resume, resumed, suspend, suspended, take, taken } from './domain-messages';
 import { given, issue, issued, running } from './domain-spec';
 
 describe('Suspending', () => {
@@ -128,6 +137,29 @@ describe('Deadlines', () => {
     given(...idle, fire('idle', 5_000))
       .when(report('SandboxReleased', {}))
       .thenRefused('out_of_order');
+  });
+
+  it('start a service again that ended because its sandbox was given back, unless it was cancelled', () => {
+    const service = { ...EXEC, keepsAwake: false, service: { name: 'web', restart: true } };
+    const ended = report('ExecExited', {
+      ...{ execId: exec(1), outcome: { kind: 'signalled', signal: 'SIGTERM' }, usage: null },
+      sizes: { stdout: 0, stderr: 0, pty: 0 },
+    });
+    const idle = [...running({ idleTimeoutMs: 5_000 }, ['checkpoint']), issued(1, 1, service)];
+    const stored = [fire('idle', 5_000), taken(7)];
+    const released = report('SandboxReleased', {});
+    const back = [issue(2, { placement: ON_NS })];
+    const after = given(...idle, ...stored, ended, released, ...back)
+      .when(ready(2, '7'.repeat(64)))
+      .thenTypes('SandboxStarted', 'ExecDispatched', 'ExecIssued');
+    expect(after.history.at(-1)?.event.data).toMatchObject({ follows: exec(1), spec: service });
+    const cancel = command('CancelExec', { execId: exec(1), graceMs: 0 });
+    given(...idle, cancel, ...stored, ended, released, ...back)
+      .when(ready(2, '7'.repeat(64)))
+      .thenTypes('SandboxStarted', 'ExecDispatched');
+    given(...idle, ended, fire('idle', 50_000), taken(7), released, ...back)
+      .when(ready(2, '7'.repeat(64)))
+      .thenTypes('SandboxStarted', 'ExecDispatched');
   });
 
   it('leave a session alone that cannot rest without losing its files', () => {

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { StoreRefused, StoreUnavailable } from '@vmux/event-store';
+import { Refusal } from '@vmux/events';
 import { TunnelBroken, TunnelRefused, TunnelUnreachable } from '@vmux/tunnel';
 import type { Logger } from 'pino';
 import type { SessionReader } from '../application/session-reader';
@@ -8,6 +9,7 @@ import { hasEnded, type SessionView } from '../application/session-view';
 import type { Place, SandboxStreams } from '../data-plane/sandbox-streams';
 import { ApiError } from '../http/api-error';
 import type { Metrics } from '../http/metrics';
+import { awaitApp } from './awaited-app';
 import type { OpenPreviews } from './open-previews';
 import {
   type Admission,
@@ -32,7 +34,7 @@ export interface PreviewParts {
   readonly open: OpenPreviews;
   readonly strangers: Strangers;
   readonly events: WaitingEvents;
-  readonly reader: Pick<SessionReader, 'read'>;
+  readonly reader: Pick<SessionReader, 'read' | 'waitFor'>;
   readonly streams: Pick<SandboxStreams, 'open' | 'awake'>;
   readonly metrics: Metrics;
   readonly logger: Logger;
@@ -180,7 +182,9 @@ export class PreviewServer {
       return { sandbox: { sessionId, epoch, instance }, runnerId };
     }
     if (!this.mayWake(view, name, visitor)) throw new Waits(view, false);
-    return this.parts.streams.awake(visitorAs(view), sessionId, 'preview', signal);
+    const place = await this.parts.streams.awake(visitorAs(view), sessionId, 'preview', signal);
+    await awaitApp(this.parts.reader, name, signal);
+    return place;
   }
 
   private mayWake(view: SessionView, { port }: PreviewName, visitor: Visitor): boolean {
@@ -222,7 +226,8 @@ export class PreviewServer {
     if (fault instanceof StoreUnavailable || fault instanceof StoreRefused)
       return NOTICES.unreachable;
     if (fault instanceof TunnelBroken) return NOTICES.broken;
-    if (fault instanceof ApiError) return { ...NOTICES.resting, text: fault.message };
+    if (fault instanceof ApiError || fault instanceof Refusal)
+      return { ...NOTICES.resting, text: fault.message };
     this.parts.logger.error({ err: fault, session: name.sessionId }, 'a preview failed');
     return NOTICES.internal;
   }

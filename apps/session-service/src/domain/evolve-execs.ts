@@ -34,21 +34,15 @@ export const execEffects: Effects<
   }),
   ExecDispatched: (session, { execId, epoch }) => withExec(session, execId, () => ({ epoch })),
   ExecStarted: (session, { execId, at }) => withExec(session, execId, () => ({ startedAt: at })),
-  ExecExited: (session, { execId, sizes, outcome, at }) =>
-    active(
-      {
-        ...rerun(ended(session, execId, sizes), execId, outcome),
-        setupFailed: afterSetup(session, execId, outcome),
-      },
-      at,
-    ),
-  ExecOutcomeUnknown: (session, { execId, sizes }) => {
-    const exec = session.execs[execId];
-    const next = rerun(ended(session, execId, sizes), execId, null);
-    if (!exec?.spec.service?.restart) return next;
-    const fallenServices = [...next.fallenServices, { execId, spec: exec.spec }];
-    return { ...next, fallenServices: fallenServices.slice(-MAX_OPEN_EXECS) };
+  ExecExited: (session, { execId, sizes, outcome, at }) => {
+    const next = {
+      ...rerun(ended(session, execId, sizes), execId, outcome),
+      setupFailed: afterSetup(session, execId, outcome),
+    };
+    return active(isGivenBack(session) ? fallen(next, session.execs[execId]) : next, at);
   },
+  ExecOutcomeUnknown: (session, { execId, sizes }) =>
+    fallen(rerun(ended(session, execId, sizes), execId, null), session.execs[execId]),
   ExecCancelRequested: (session, { execId, graceMs }) =>
     withExec(session, execId, () => ({ cancel: { graceMs } })),
   ExecSignalRequested: (session, { execId, signalId, signal }) =>
@@ -80,6 +74,18 @@ function withExec(
   const exec = session.execs[execId];
   if (!exec) return session;
   return { ...session, execs: { ...session.execs, [execId]: { ...exec, ...change(exec) } } };
+}
+
+/** What ends from then on ends because its sandbox does. */
+const isGivenBack = ({ operation }: Existing): boolean =>
+  operation?.kind === 'release' && operation.taken;
+
+/** A service that somebody declared, and nobody cancelled, is started again in the next sandbox. */
+function fallen(session: Existing, exec: OpenExec | undefined): Existing {
+  if (!exec?.spec.service?.restart || exec.cancel) return session;
+  const { execId, spec } = exec;
+  const fallenServices = [...session.fallenServices, { execId, spec }];
+  return { ...session, fallenServices: fallenServices.slice(-MAX_OPEN_EXECS) };
 }
 
 function ended(session: Existing, execId: string, sizes: Sizes): Existing {
