@@ -42,6 +42,7 @@ export type {
   SessionStats,
   SessionStatus,
   SessionSummary,
+  SessionUsage,
   Stream,
 } from './types';
 export {

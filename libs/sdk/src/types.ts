@@ -68,6 +68,8 @@ export interface SessionInfo {
   readonly endedAt: string | null;
   /** How far the sandbox has come that it waits for; only where one session is asked for. */
   readonly making?: SandboxMaking | null;
+  /** Only where one session is asked for. */
+  readonly usage?: SessionUsage;
   readonly revision: number;
   readonly position: string;
   readonly [other: string]: unknown;
@@ -178,4 +180,17 @@ export interface SessionStats {
   };
   readonly processes: { readonly count: number | null; readonly limit: number | null };
   readonly disk: { readonly usedBytes: number | null; readonly totalBytes: number | null };
+  readonly usage: SessionUsage;
+}
+
+/** What a session has used so far: of its execs that have ended, and of its sandboxes. */
+export interface SessionUsage {
+  readonly cpuSeconds: number;
+  /** Of the memory that its sandboxes were given. */
+  readonly memoryGibSeconds: number;
+  readonly sandboxSeconds: number;
+  readonly peakMemoryBytes: number;
+  readonly readBytes: number;
+  readonly writtenBytes: number;
+  readonly outputBytes: number;
 }

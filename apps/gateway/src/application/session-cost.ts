@@ -39,7 +39,10 @@ export function costJson(view: SessionView, now: number) {
 }
 
 /** How long sandboxes have run, the present one too. */
-function ranMsOf({ ranMs, sandbox, provider }: SessionView, now: number): Record<string, number> {
+export function ranMsOf(
+  { ranMs, sandbox, provider }: SessionView,
+  now: number,
+): Record<string, number> {
   if (!sandbox) return ranMs;
   const running = Math.max(0, now - sandbox.startedAt);
   return { ...ranMs, [provider]: (ranMs[provider] ?? 0) + running };

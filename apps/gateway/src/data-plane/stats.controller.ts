@@ -2,6 +2,8 @@ import { Controller, Get, Inject, Param, Res } from '@nestjs/common';
 import { ApiBearerAuth, ApiOperation, ApiTags } from '@nestjs/swagger';
 import type { FastifyReply } from 'fastify';
 import type { Caller } from '../application/key-ring';
+import { SessionCommands } from '../application/session-commands';
+import { usageJson } from '../application/session-usage';
 import { Needs } from '../http/auth.guard';
 import { By } from '../http/request-context';
 import { SandboxStreams } from './sandbox-streams';
@@ -15,6 +17,7 @@ export class StatsController {
   constructor(
     @Inject(SandboxStreams) private readonly streams: SandboxStreams,
     @Inject(Transfers) private readonly transfers: Transfers,
+    @Inject(SessionCommands) private readonly sessions: SessionCommands,
   ) {}
 
   @Get()
@@ -30,7 +33,9 @@ export class StatsController {
     return this.transfers.during(caller, reply, async (signal) => {
       const place = await this.streams.sandbox(caller, sessionId, signal);
       const stream = await this.streams.open(place, { op: 'figures' }, signal);
-      return statsJson(place.sandbox, await stream.result, Date.now());
+      const stats = statsJson(place.sandbox, await stream.result, Date.now());
+      const view = await this.sessions.session(caller, sessionId);
+      return { ...stats, usage: usageJson(view, Date.now()) };
     });
   }
 }

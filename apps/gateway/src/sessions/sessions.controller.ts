@@ -21,6 +21,7 @@ import { RunnerBoard } from '../application/runner-board';
 import { SessionCommands } from '../application/session-commands';
 import { costJson } from '../application/session-cost';
 import type { SessionIndex } from '../application/session-index';
+import { usageJson } from '../application/session-usage';
 import { Tickets } from '../application/tickets';
 import type { Config } from '../config';
 import { answered } from '../http/answered';
@@ -105,8 +106,8 @@ export class SessionsController {
     const view = await this.sessions.session(caller, sessionId);
     const emulated = this.runners.isEmulated(view.provider);
     const making = view.pending && this.runners.makingOf({ sessionId, ...view.pending });
-    const cost = costJson(view, Date.now());
-    return { ...sessionJson(view), emulated, cost, making: makingJson(making) };
+    const [cost, usage] = [costJson(view, Date.now()), usageJson(view, Date.now())];
+    return { ...sessionJson(view), emulated, cost, usage, making: makingJson(making) };
   }
 
   @Post(':sessionId/stop')
