@@ -19,6 +19,8 @@ export interface TimeScript {
   readonly writes: Map<string, number>;
   /** By exec: the session that it looks at. */
   readonly looks: Map<string, string>;
+  /** Forks that ended by themselves, and why. */
+  readonly failed: Map<string, string>;
   /** What each session's client waits for. */
   readonly waiting: Map<string, string>;
 }
@@ -29,6 +31,7 @@ export const newTimeScript = (): TimeScript => ({
   verbs: [],
   writes: new Map(),
   looks: new Map(),
+  failed: new Map(),
   waiting: new Map(),
 });
 
@@ -58,6 +61,8 @@ export async function playTime(
   script.sessions.add(player.session);
   await player.play();
 }
+
+class SessionEnded extends Error {}
 
 class Player {
   private readonly children: Promise<void>[] = [];
@@ -109,7 +114,8 @@ class Player {
         return;
       case 'rollback': {
         const checkpointId = await this.anyCheckpoint();
-        if (checkpointId) await this.ask(verb, 'rollback', { checkpointId });
+        const allowBaseChange = this.stage.providers.length > 1;
+        if (checkpointId) await this.ask(verb, 'rollback', { checkpointId, allowBaseChange });
         return;
       }
       case 'fork':
@@ -165,7 +171,8 @@ class Player {
   private adopt(child: string): void {
     if (this.script.sessions.has(child) || this.script.deleted.has(child)) return;
     this.script.sessions.add(child);
-    this.children.push(new Player(this.settings, this.script, child, this.isBrief).beChild());
+    const player = new Player(this.settings, this.script, child, this.isBrief);
+    this.children.push(player.beChild().catch((fault) => player.failed(fault)));
   }
 
   /** Looks at what it was born with, writes over it, and ends; some are deleted. */
@@ -181,6 +188,14 @@ class Player {
       this.script.sessions.delete(this.session);
       await this.client.call('DELETE', `${path}?force=true`, undefined, this.random.uuid());
     } else await this.client.call('POST', `${path}/stop?grace=0ms`, {}, this.random.uuid());
+    this.script.waiting.delete(this.session);
+  }
+
+  /** Whether it may have is for the checker to say. */
+  private async failed(fault: unknown): Promise<void> {
+    if (!(fault instanceof SessionEnded)) throw fault;
+    const { status, message } = await this.info();
+    this.script.failed.set(this.session, `${status}: ${message}`);
     this.script.waiting.delete(this.session);
   }
 
@@ -258,7 +273,7 @@ class Player {
       note(json.id);
       return json.id;
     }
-    if (json?.code === 'session_ended') throw new Error(`${this.session} has ended`);
+    if (json?.code === 'session_ended') throw new SessionEnded(`${this.session} has ended`);
     return null;
   }
 

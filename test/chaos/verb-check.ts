@@ -26,14 +26,19 @@ const REFUSALS = [
   'too_many',
 ];
 
+/** A fork goes where its parent is, and a checkpoint of another provider does not fit there. */
+const MAY_FAIL = /over another base/;
+
 type Add = (law: string, what: string) => void;
 
 /** What was acknowledged stands in the history, once, whatever was repeated. */
 export function checkVerbs(
-  { verbs, deleted }: TimeScript,
+  { verbs, deleted, failed }: TimeScript,
   histories: ReadonlyMap<string, History>,
   add: Add,
 ): void {
+  for (const [session, why] of failed)
+    if (!MAY_FAIL.test(why)) add('a verb is done or not done', `the fork ${session} is ${why}`);
   for (const verb of verbs) {
     const { name, session, answers } = verb;
     if (deleted.has(session)) continue;
