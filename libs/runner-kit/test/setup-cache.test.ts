@@ -86,6 +86,45 @@ describe('What a set-up installed', () => {
     expect(readdirSync(directory).sort()).toEqual([keys[0], keys[2]]);
   });
 
+  it('is not kept when it is nowhere to be found: the next session installs again', async () => {
+    const { files } = await supervised();
+    const directory = temporaryDirectory('cache');
+    const cache = await SetupCache.at({ directory });
+    expect(await cache.store(keys[0], [`${installed()}-elsewhere`], files, signal)).toBe(false);
+    expect(readdirSync(directory)).toEqual([]);
+  });
+
+  it('is dropped by nobody who makes room while another reads it or writes its own', async () => {
+    const { files } = await supervised();
+    const directory = temporaryDirectory('cache');
+    const cache = await SetupCache.at({ directory, maxBytes: 100_000 });
+    const first = installed(40_000);
+    expect(await cache.store(keys[0], [first], files, signal)).toBe(true);
+    let go: () => void = () => undefined;
+    const held = new Promise<void>((resolve) => {
+      go = resolve;
+    });
+    const slow = {
+      makeDirectory: () => held,
+      tarIn: files.tarIn.bind(files),
+    } as unknown as typeof files;
+    const reading = cache.restore(keys[0], slow, signal);
+    const stored = await Promise.all(
+      ['b', 'c', 'd', 'e', 'f'].map((letter) =>
+        cache.store(letter.repeat(64), [installed(40_000)], files, signal),
+      ),
+    );
+    expect(stored).toEqual([true, true, true, true, true]);
+    const kept = readdirSync(directory);
+    expect(kept).toContain(keys[0]);
+    expect(kept).toHaveLength(2);
+    rmSync(first, { recursive: true });
+    mkdirSync(first);
+    go();
+    expect(await reading).toBe(true);
+    expect(readFileSync(join(first, 'link'), 'utf8')).toBe('x'.repeat(40_000));
+  });
+
   it('forgets what a killed runner left half done', async () => {
     const directory = temporaryDirectory('cache');
     mkdirSync(join(directory, `${keys[0]}.1.2.new`));
@@ -101,9 +140,10 @@ describe('What a set-up installed', () => {
       owner: string | undefined,
       bundle: string,
       image: string | null = null,
+      env: Readonly<Record<string, string>> = {},
     ) => {
       const spec = { setup: 'auto', bundle };
-      const order = { data: { owner, provider: 'ns', image, spec, env: {} } };
+      const order = { data: { owner, provider: 'ns', image, spec, env } };
       const found = await detectSetup(
         files,
         order as unknown as OrderNamed<'CreateSandbox'>,
@@ -119,6 +159,8 @@ describe('What a set-up installed', () => {
     expect(await keyFor('you', '1')).not.toBe(mine);
     expect(await keyFor('me', '1', 'debian')).not.toBe(mine);
     expect(await keyFor(undefined, '1')).toBeNull();
+    expect(await keyFor('me', '1', null, { TOKEN: 'x' })).toBe(mine);
+    expect(await keyFor('me', '1', null, { PIP_INDEX_URL: 'https://x/' })).not.toBe(mine);
     write('pip.conf', '[global]\nindex-url = https://elsewhere/\n');
     expect(await keyFor('me', '1')).not.toBe(mine);
     write('requirements.txt', './local.whl\n');

@@ -2,9 +2,14 @@ import { planInstalls, type Workspace } from '../src/work/setup-plan';
 
 const ALL = ['uv', 'python3', 'pip3', 'node', 'npm', 'pnpm', 'yarn', 'bun', 'go', 'cargo'];
 
-const plan = (files: Readonly<Record<string, string>>, tools: readonly string[] = ALL) => {
+const plan = (
+  files: Readonly<Record<string, string>>,
+  tools: readonly string[] = ALL,
+  env: Readonly<Record<string, string>> = {},
+) => {
   const workspace: Workspace = {
     path: '/workspace',
+    env,
     names: new Set(Object.keys(files)),
     text: (name) => files[name],
     has: (tool) => tools.includes(tool),
@@ -104,6 +109,26 @@ describe('What is installed', () => {
     expect(linesOf({ 'Cargo.toml': cargo, 'Cargo.lock': '' })).toEqual(['cargo fetch --locked']);
   });
 
+  it('for Go and Rust goes where the environment says', () => {
+    const files = {
+      'go.mod': 'module x\nrequire y v1\n',
+      'Cargo.toml': '[package]\nname = "x"\n[dependencies]\nserde = "1"\n',
+    };
+    const outputs = (env: Readonly<Record<string, string>>) =>
+      plan(files, ALL, env).flatMap((install) => install.outputs);
+    expect(outputs({})).toEqual(['/root/go/pkg/mod', '/root/.cargo/registry', '/root/.cargo/git']);
+    expect(outputs({ GOPATH: '/go:/other', CARGO_HOME: '/cargo' })).toEqual([
+      '/go/pkg/mod',
+      '/cargo/registry',
+      '/cargo/git',
+    ]);
+    expect(outputs({ GOMODCACHE: '/modules', HOME: '/home/me' })).toEqual([
+      '/modules',
+      '/home/me/.cargo/registry',
+      '/home/me/.cargo/git',
+    ]);
+  });
+
   it('needs tools, which are named when they are not there', () => {
     const files = {
       'package.json': dependent,
@@ -129,6 +154,9 @@ describe('What is installed', () => {
     expect(
       contained({ 'package.json': '{"dependencies":{"a":"1"},"scripts":{"postinstall":"x"}}' }),
     ).toEqual([false]);
+    const cargo = '[package]\nname = "x"\n[dependencies]\nserde = "1"\n';
+    expect(contained({ 'Cargo.toml': cargo })).toEqual([true]);
+    expect(contained({ 'Cargo.toml': cargo, '.cargo/': '' })).toEqual([false]);
     expect(contained({ 'go.mod': 'module x\nrequire y v1\nreplace y => ../y\n' })).toEqual([false]);
   });
 

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { createReadStream, createWriteStream } from 'node:fs';
 import { mkdir, readdir, readFile, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -22,6 +23,9 @@ export class SetupCache {
   readonly #directory: string;
   readonly #maxBytes: number;
   readonly #maxEntryBytes: number;
+  /** How many read an entry now: it stays for as long. */
+  readonly #reading = new Map<string, number>();
+  #trimming: Promise<void> = Promise.resolve();
 
   private constructor({ directory, maxBytes, maxEntryBytes }: SetupCacheSettings) {
     this.#directory = directory;
@@ -33,12 +37,23 @@ export class SetupCache {
     await mkdir(settings.directory, { recursive: true, mode: 0o700 });
     const cache = new SetupCache(settings);
     for (const name of await readdir(settings.directory))
-      if (name.endsWith(DRAFT)) await cache.#drop(name);
+      if (name.endsWith(DRAFT)) await rm(join(settings.directory, name), GONE);
     return cache;
   }
 
   /** Unpacks what is kept under that key; false when nothing is. */
   async restore(key: string, files: SupervisorFiles, signal: AbortSignal): Promise<boolean> {
+    this.#reading.set(key, (this.#reading.get(key) ?? 0) + 1);
+    try {
+      return await this.#restore(key, files, signal);
+    } finally {
+      const left = (this.#reading.get(key) ?? 1) - 1;
+      if (left > 0) this.#reading.set(key, left);
+      else this.#reading.delete(key);
+    }
+  }
+
+  async #restore(key: string, files: SupervisorFiles, signal: AbortSignal): Promise<boolean> {
     const entry = join(this.#directory, checked(key));
     const outputs = await readFile(join(entry, 'outputs.json'), 'utf8').catch(
       (fault: NodeJS.ErrnoException) => {
@@ -57,7 +72,7 @@ export class SetupCache {
     return true;
   }
 
-  /** Keeps what is in those directories now; nothing when it is too much. */
+  /** Keeps what is in those directories now; nothing when that is nothing, or too much. */
   async store(
     key: string,
     outputs: readonly string[],
@@ -65,7 +80,7 @@ export class SetupCache {
     signal: AbortSignal,
   ): Promise<boolean> {
     const entry = join(this.#directory, checked(key));
-    const draft = `${entry}.${process.pid}.${Date.now()}${DRAFT}`;
+    const draft = `${entry}.${randomUUID()}${DRAFT}`;
     await mkdir(draft, { mode: 0o700 });
     try {
       const kept: string[] = [];
@@ -78,21 +93,29 @@ export class SetupCache {
         bytes += (await stat(file)).size;
         kept.push(path);
       }
+      // It installed elsewhere, or nothing: the next session would be told that it is there.
+      if (kept.length === 0) {
+        await rm(draft, GONE);
+        return false;
+      }
       await writeFile(join(draft, 'outputs.json'), JSON.stringify(kept), { mode: 0o600 });
       await rename(draft, entry);
-      await this.#trim();
-      return true;
     } catch (fault) {
-      await rm(draft, { recursive: true, force: true });
+      await rm(draft, GONE);
       const code = (fault as NodeJS.ErrnoException).code;
       if (fault instanceof TooLarge || code === 'ENOTEMPTY' || code === 'EEXIST') return false;
       throw fault;
     }
+    // One after the other: two that count the same entries would drop twice as much.
+    this.#trimming = this.#trimming.catch(() => undefined).then(() => this.#trim());
+    await this.#trimming;
+    return true;
   }
 
   async #trim(): Promise<void> {
+    const names = (await readdir(this.#directory)).filter((name) => !name.endsWith(DRAFT));
     const entries = await Promise.all(
-      (await readdir(this.#directory)).map(async (name) => {
+      names.map(async (name) => {
         const at = join(this.#directory, name);
         const sizes = await Promise.all(
           (await readdir(at)).map(async (file) => (await stat(join(at, file))).size),
@@ -104,17 +127,22 @@ export class SetupCache {
     let total = entries.reduce((sum, { bytes }) => sum + bytes, 0);
     for (const { name, bytes } of entries.sort((a, b) => a.usedAt - b.usedAt)) {
       if (total <= this.#maxBytes) return;
+      if (this.#reading.has(name)) continue;
       await this.#drop(name);
       total -= bytes;
     }
   }
 
-  #drop(name: string): Promise<void> {
-    return rm(join(this.#directory, name), { recursive: true, force: true });
+  /** Nobody ever finds half of it. */
+  async #drop(name: string): Promise<void> {
+    const draft = join(this.#directory, `${name}.${randomUUID()}${DRAFT}`);
+    await rename(join(this.#directory, name), draft);
+    await rm(draft, GONE);
   }
 }
 
 const DRAFT = '.new';
+const GONE = { recursive: true, force: true };
 
 class TooLarge extends Error {}
 

@@ -39,6 +39,7 @@ export async function detectSetup(
   const workspace: Workspace = {
     path,
     names,
+    env: data.env,
     text: (name) => texts.get(name),
     has: (tool) => tools.has(tool),
   };
@@ -62,9 +63,13 @@ export async function detectSetup(
   };
 }
 
+/** Of the environment: where package managers look for what to install, and how. */
+const DECIDES =
+  /^(PATH|HOME|NODE_ENV|NODE_OPTIONS|VIRTUAL_ENV|CC|CXX|(PIP|UV|PYTHON|NPM|PNPM|YARN|BUN|GO|CGO|CARGO|RUST)[A-Z0-9_]*|npm_config_.*)$/i;
+
 /** One owner's sandboxes never get what another's installed. */
 function cacheKeyOf(
-  { owner, provider, image, spec }: OrderNamed<'CreateSandbox'>['data'],
+  { owner, provider, image, spec, env }: OrderNamed<'CreateSandbox'>['data'],
   path: string,
   line: string,
   installs: readonly Install[],
@@ -72,7 +77,8 @@ function cacheKeyOf(
 ): string | null {
   if (owner === undefined) return null;
   const rest = installs.every(({ selfContained }) => selfContained) ? null : spec.bundle;
-  const key = [1, owner, provider, image, path, line, [...digests].sort(), rest];
+  const told = Object.entries(env).filter(([name]) => DECIDES.test(name));
+  const key = [2, owner, provider, image, path, line, [...digests].sort(), rest, told.sort()];
   return createHash('sha256').update(JSON.stringify(key)).digest('hex');
 }
 
@@ -84,6 +90,7 @@ async function namesIn(
   const names = new Set<string>();
   for await (const { name, type } of files.list(path, { signal })) {
     if (type === 'file' || type === 'link') names.add(name.toString());
+    if (type === 'directory') names.add(`${name}/`);
     if (names.size >= MAX_NAMES) break;
   }
   return names;

@@ -1,9 +1,12 @@
 import { parse } from 'smol-toml';
 
-/** What was found in a workspace: names of its top level, and the content of the files asked for. */
+/** What was found in a workspace, and the content of the files asked for. */
 export interface Workspace {
   readonly path: string;
+  /** Of the top level; those of directories end with a slash. */
   readonly names: ReadonlySet<string>;
+  /** What was given to the session; the rest is as usual. */
+  readonly env: Readonly<Record<string, string>>;
   /** The content of a file of the top level; undefined when there is none, or when it is too large to be one. */
   text(name: string): string | undefined;
   /** Whether a program is on the path of the sandbox. */
@@ -41,6 +44,7 @@ export const COMPANIONS = [
   'npm-shrinkwrap.json',
   'pnpm-lock.yaml',
   'pnpm-workspace.yaml',
+  '.pnpmfile.cjs',
   'yarn.lock',
   'bun.lock',
   'bun.lockb',
@@ -159,6 +163,8 @@ function ofPackageJson(workspace: Workspace): Install[] {
       selfContained:
         !hasWorkspaces &&
         !runsScripts(document) &&
+        !workspace.names.has('.yarn/') &&
+        !workspace.names.has('patches/') &&
         wanted.every((version) => !/^(file|link|portal|workspace|\.|\/)/.test(version)),
     },
   ];
@@ -196,11 +202,18 @@ function ofGo(workspace: Workspace): Install[] {
       manifest: 'go.mod',
       lines: ['go mod download'],
       missingTools: workspace.has('go') ? [] : ['go'],
-      outputs: ['/root/go/pkg/mod'],
-      selfContained: !/=>\s*\.{0,2}\//.test(text),
+      outputs: [modulesOf(workspace)],
+      selfContained: !/=>\s*\.{0,2}\//.test(text) && !workspace.names.has('go.work'),
     },
   ];
 }
+
+function modulesOf({ env }: Workspace): string {
+  const [path] = (env.GOPATH ?? '').split(':');
+  return env.GOMODCACHE || `${path || `${homeOf(env)}/go`}/pkg/mod`;
+}
+
+const homeOf = (env: Workspace['env']): string => env.HOME || '/root';
 
 function ofCargo(workspace: Workspace): Install[] {
   const text = workspace.text('Cargo.toml');
@@ -215,8 +228,14 @@ function ofCargo(workspace: Workspace): Install[] {
       manifest: 'Cargo.toml',
       lines: [`cargo fetch${locked}`],
       missingTools: workspace.has('cargo') ? [] : ['cargo'],
-      outputs: ['/root/.cargo/registry', '/root/.cargo/git'],
-      selfContained: document.workspace === undefined && !/\bpath\s*=/.test(text),
+      outputs: ['registry', 'git'].map(
+        (name) => `${workspace.env.CARGO_HOME || `${homeOf(workspace.env)}/.cargo`}/${name}`,
+      ),
+      // Its settings may name other sources.
+      selfContained:
+        document.workspace === undefined &&
+        !/\bpath\s*=/.test(text) &&
+        !workspace.names.has('.cargo/'),
     },
   ];
 }
