@@ -1,9 +1,24 @@
+import { execFile } from 'node:child_process';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { describeUnless, projectRoot, releaseAll, skipUnless, until } from '@vmux/testing';
+import {
+  describeUnless,
+  projectRoot,
+  releaseAll,
+  skipUnless,
+  temporaryDirectory,
+  until,
+} from '@vmux/testing';
 import { type ClientSession, EmbeddedStack } from '../support/embedded-stack';
 import { ModalControl } from '../support/modal-control';
 import { hasTmux, Tmux } from '../support/tmux';
 
+const CLI = join(projectRoot(), 'dist/apps/cli/src/main.js');
+interface Said {
+  readonly status: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
 const PATIENCE = { timeoutMs: 60_000, everyMs: 50 };
 jest.setTimeout(180_000);
 
@@ -110,11 +125,76 @@ describeUnless(process.getuid?.() === 0, 'namespace sandboxes need root on Linux
       await session.stop();
     });
 
+    /** In a directory with that vmux.toml; what was printed, and the exit code. */
+    const vmux = (toml: string, ...args: readonly string[]): Promise<Said> => {
+      const cwd = temporaryDirectory('project');
+      writeFileSync(join(cwd, 'vmux.toml'), toml);
+      const env = { ...process.env, ...stack.env };
+      return new Promise((resolve) => {
+        const child = execFile(
+          process.execPath,
+          [CLI, ...args],
+          { cwd, env },
+          (_, stdout, stderr) => resolve({ status: child.exitCode, stdout, stderr }),
+        );
+      });
+    };
+
+    it('begins with an image that its vmux.toml says how to build', async () => {
+      const toml = (lines: string) =>
+        `provider = "modal"\ncommand = "cat /made/note"\n[image]\nfrom = "python"\nrun = [${lines}]`;
+      const good = toml('"mkdir /made", "echo by a step > /made/note"');
+      expect(await vmux(good, 'run', '--no-bundle')).toEqual({
+        status: 0,
+        stdout: 'by a step\n',
+        stderr: '',
+      });
+      const bad = await vmux(
+        toml('"echo so far so good", "echo hopeless; false"'),
+        'run',
+        '--no-bundle',
+      );
+      expect(bad).toMatchObject({
+        status: 1,
+        stderr: expect.stringMatching(/build failed: RUN echo hopeless[\s\S]*\nvmux: hopeless\n$/),
+      });
+      const { json } = await stack.api.get('/v1/sessions?status=failed');
+      const failed = await stack.session(json.sessions[0].id).info();
+      expect(failed.message).toMatch(/build failed: RUN echo hopeless; false exited with 1/);
+      expect(failed.message).toMatch(/hopeless\n?$/);
+      const here = await vmux(good, 'run', '--no-bundle', '--provider', 'ns');
+      expect(here).toMatchObject({ stderr: expect.stringContaining('ns builds no images here') });
+    });
+
+    it('can be asked for in vain, and for nothing', async () => {
+      const before = (await stack.api.get('/v1/sessions')).json.sessions.length;
+      const examples = readFileSync(join(projectRoot(), 'examples/vmux.toml'), 'utf8');
+      for (const target of ['gpu', 'jupyter', 'vllm', 'image', 'whisper', 'embeddings', 'llm-chat'])
+        expect([target, await vmux(examples, 'run', '--dry-run', target)]).toEqual([
+          target,
+          expect.objectContaining({
+            status: 0,
+            stdout: expect.stringContaining('modal would take it'),
+          }),
+        ]);
+      const wrong = await vmux(examples, 'run', '--dry-run', '--gpu', 'RTX3090', 'gpu');
+      expect(wrong).toMatchObject({
+        status: 1,
+        stderr: expect.stringContaining('choose one of T4, L4'),
+      });
+      const elsewhere = await vmux(examples, 'run', '--dry-run', '--provider', 'ns', 'gpu');
+      expect(elsewhere).toMatchObject({
+        status: 1,
+        stderr: expect.stringContaining('ns has no gpu here'),
+      });
+      expect((await stack.api.get('/v1/sessions')).json.sessions).toHaveLength(before);
+    });
+
     skipUnless(hasTmux, 'needs tmux')('tells who runs a command what it waits for', async () => {
       await modal.faults({ queueGpus: true });
       const env = { ...stack.env, PATH: process.env.PATH };
       const terminal = new Tmux({ cwd: stack.dataDir, env });
-      const cli = `${process.execPath} ${join(projectRoot(), 'dist/apps/cli/src/main.js')}`;
+      const cli = `${process.execPath} ${CLI}`;
       terminal.line(
         `${cli} run --no-bundle --name seen --provider modal --gpu L4 -- echo it runs now`,
       );

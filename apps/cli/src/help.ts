@@ -31,7 +31,7 @@ export const commandHelp: Readonly<Record<string, CommandHelp>> = {
   -t, --tty               give it this terminal; leave with Ctrl-P Ctrl-Q, come back with vmux attach --exec
       --rm                delete the session, logs included, when the command has ended
       --no-bundle         do not send the current directory
-      --dry-run           say what would be run and sent, and do nothing
+      --dry-run           say what would be run and sent and whether the provider has it, and do nothing
       --json              one line of JSON at the end instead of the output; with -p one at the beginning too,
                           with url and localUrl (with -d that is the only one)
 

@@ -48,6 +48,32 @@ env = { LEVEL = "debug" }
     ]);
   });
 
+  it('names an image, or says what is run on top of one', async () => {
+    const project = await read(`
+image = { from = "python:3.12", run = ["pip install numpy"] }
+
+[targets.shared]
+command = "a"
+
+[targets.plain]
+command = "b"
+image = "vllm"
+
+[targets.own]
+command = "c"
+[targets.own.image]
+run = ["apt-get update", "apt-get install -y jq"]
+`);
+    expect(project?.targets).toEqual([
+      { name: 'shared', command: 'a', image: 'python:3.12', build: ['pip install numpy'] },
+      { name: 'plain', command: 'b', image: 'vllm', build: undefined },
+      {
+        ...{ name: 'own', command: 'c', image: undefined },
+        build: ['apt-get update', 'apt-get install -y jq'],
+      },
+    ]);
+  });
+
   it('may be a single target', async () => {
     expect(await read('command = "make"')).toMatchObject({
       defaultName: 'default',
@@ -57,6 +83,9 @@ env = { LEVEL = "debug" }
 
   it.each<[string, string]>([
     ['a = \n', 'vmux.toml:1: '],
+    ['command = "x"\nimage = { run = "make" }', 'vmux.toml:2: image must be the name of an image'],
+    ['command = "x"\nimage = { copy = "." }', 'vmux.toml:2: image must be the name of an image'],
+    ['command = "x"\nimage = { run = ["a\\nb"] }', 'vmux.toml:2: image must be'],
     ['[targets.web]\ncommand = "x"\nports = ["8000"]', 'vmux.toml:3: targets.web: ports must be'],
     ['[targets.web]\ncommand = "x"\nports = [70000]', 'vmux.toml:3: targets.web: ports must be'],
     ['\n\n[targets.web]\nports = [1]', 'vmux.toml:3: targets.web has no command'],

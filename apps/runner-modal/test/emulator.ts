@@ -39,6 +39,7 @@ export async function startModalEmulator() {
     end: (name: string, how: string) => control('POST', `/sandboxes/${name}/${how}`),
     sandboxes: (): Promise<{ sandboxId: string; name: string; gpu: string; result: unknown }[]> =>
       control('GET', '/sandboxes'),
+    builds: (): Promise<{ imageId: string; commands: string[] }[]> => control('GET', '/builds'),
     stop: () => emulator.stop(),
   };
 }

@@ -58,6 +58,16 @@ group('on Modal (emulated)', () => {
   });
   const connect = async (id: SandboxId) => SupervisorClient.connect(await driver.openPipe(id), id);
 
+  const say = async (id: SandboxId, script: string): Promise<string> => {
+    const client = await connect(id);
+    const execId = `e${randomBytes(6).toString('hex')}`;
+    const said: Buffer[] = [];
+    await client.start({ execId, argv: ['sh', '-c', script], env: { PATH } });
+    for await (const item of client.read(execId)) if ('data' in item) said.push(item.data);
+    client.close();
+    return Buffer.concat(said).toString();
+  };
+
   beforeAll(async () => {
     emulator = await startModalEmulator();
     driver = open();
@@ -226,15 +236,6 @@ group('on Modal (emulated)', () => {
   it('a snapshot is what another sandbox begins with, and the first goes on', async () => {
     const first = newId();
     await driver.create(specOf(first));
-    const say = async (id: SandboxId, script: string): Promise<string> => {
-      const client = await connect(id);
-      const execId = `e${randomBytes(6).toString('hex')}`;
-      const said: Buffer[] = [];
-      await client.start({ execId, argv: ['sh', '-c', script], env: { PATH } });
-      for await (const item of client.read(execId)) if ('data' in item) said.push(item.data);
-      client.close();
-      return Buffer.concat(said).toString();
-    };
     await say(first, 'mkdir /workspace; echo kept > /workspace/note');
     const taken = await driver.checkpoint(first);
     await say(first, 'echo later > /workspace/note');
@@ -258,6 +259,35 @@ group('on Modal (emulated)', () => {
       next: 'refuse',
       message: expect.stringContaining('no such image'),
     });
+  });
+
+  it('build steps are run once for all that ask for the same, and heard meanwhile', async () => {
+    const build = ['echo first line; mkdir /built', 'echo "of two steps" > /built/note; sleep 1'];
+    const [first, second, third] = [newId(), newId(), newId()];
+    const said: string[] = [];
+    const onStage = (stage: string, detail: string | null) => said.push(`${stage}: ${detail}`);
+    await Promise.all([
+      driver.create({ ...specOf(first), build }, { onStage }),
+      driver.create({ ...specOf(second), build }),
+    ]);
+    expect(said).toContainEqual(expect.stringMatching(/^building: (.*\n)*first line\n/));
+    expect(said.at(-1)).toBe('starting: null');
+    // A process of its own asks again, and Modal knows the image by its definition.
+    await open().create({ ...specOf(third), build });
+    for (const id of [first, second, third])
+      expect(await say(id, 'cat /built/note')).toBe('of two steps\n');
+    const steps = build.map((line) => `RUN ${line}`);
+    expect(await emulator.builds()).toEqual([expect.objectContaining({ commands: steps })]);
+  });
+
+  it('a build step that fails is told with the end of its log, and makes nothing', async () => {
+    const id = newId();
+    const build = ['echo all is well', 'echo no such package; exit 3'];
+    await expect(driver.create({ ...specOf(id), build })).rejects.toMatchObject({
+      next: 'refuse',
+      message: expect.stringMatching(/build failed: .*exited with 3[\s\S]*no such package/),
+    });
+    expect((await emulator.sandboxes()).map(({ name }) => name)).not.toContain(nameOf(id));
   });
 
   it('a wrong token makes the provider unavailable and says what to set', async () => {

@@ -83,6 +83,14 @@ describe('Creating a session', () => {
     const spec = { ...SPEC, resources: { ...SPEC.resources, gpu: 'H100' } };
     given().when(createSession({ spec })).thenRefused('not_supported', { capability: 'gpu' });
   });
+
+  it('with build steps where nothing builds is refused', () => {
+    const spec = { ...SPEC, build: ['pip install numpy'] };
+    given().when(createSession({ spec })).thenRefused('not_supported', { capability: 'build' });
+    given()
+      .when(createSession({ spec: { ...SPEC, build: [] } }))
+      .thenTypes('SessionCreated', 'SandboxRequested');
+  });
 });
 
 describe('A session of somebody else', () => {

@@ -1,8 +1,9 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { type CallContext, ServerError, Status } from 'nice-grpc';
 import type { FaultBoard } from './faults';
+import type { ImageBuilder, ImageDefinition } from './image-builder';
 import type { Tokens } from './tokens';
-import { type CreateRequest, STATUS, type Tag } from './wire';
+import type { CreateRequest, Tag } from './wire';
 import type { Emulated, WorkerPool } from './worker-pool';
 
 export interface ControlPlaneSettings {
@@ -11,6 +12,7 @@ export interface ControlPlaneSettings {
   /** Where the command router is, as `https://127.0.0.1:<port>`: the SDK asks for https and uses none here. */
   readonly routerUrl: () => string;
   readonly pool: WorkerPool;
+  readonly builder: ImageBuilder;
   readonly board: FaultBoard;
   readonly tokens: Tokens;
 }
@@ -22,10 +24,11 @@ interface Timed extends ById {
   readonly timeout?: number;
 }
 interface ImageRequest {
-  readonly image?: {
-    readonly dockerfileCommands: readonly string[];
-    readonly baseImages: readonly { readonly imageId: string }[];
-  };
+  readonly image?: ImageDefinition;
+}
+interface JoinRequest {
+  readonly imageId: string;
+  readonly lastEntryId: string;
 }
 interface ListRequest {
   readonly appId: string;
@@ -43,7 +46,7 @@ const LONGEST_WAIT_SECONDS = 55;
 
 /** The calls of `modal.client.ModalClient` that the runner's SDK makes. */
 export function controlPlane(settings: ControlPlaneSettings) {
-  const { pool, board, tokens } = settings;
+  const { pool, builder, board, tokens } = settings;
 
   const access = (sandbox: Emulated) => ({
     url: settings.routerUrl(),
@@ -134,11 +137,8 @@ export function controlPlane(settings: ControlPlaneSettings) {
       environmentId: 'en-emulated',
       metadata: { name: 'main', settings: { imageBuilderVersion: '2025.06', webhookSuffix: '' } },
     }),
-    imageGetOrCreate: ({ image }: ImageRequest) => {
-      const commands = image?.dockerfileCommands ?? [];
-      const imageId = `im-${digest(JSON.stringify([commands, image?.baseImages ?? []]))}`;
-      return { imageId, result: builtFrom(commands) };
-    },
+    imageGetOrCreate: ({ image }: ImageRequest) =>
+      builder.getOrCreate(image ?? { dockerfileCommands: [], baseImages: [] }),
     imageFromId: ({ imageId }: { readonly imageId: string }) => ({ imageId }),
 
     sandboxCreateV2: async (request: CreateRequest) => {
@@ -189,10 +189,17 @@ export function controlPlane(settings: ControlPlaneSettings) {
       throw new ServerError(Status.UNAUTHENTICATED, 'the token is missing or wrong');
   };
 
-  return guarded(methods, (context) => {
+  const check = (context: CallContext) => {
     authenticated(context);
     board.onCall();
-  });
+  };
+  return {
+    ...guarded(methods, check),
+    imageJoinStreaming: async function* (request: JoinRequest, context: CallContext) {
+      check(context);
+      yield* builder.join(request.imageId, request.lastEntryId, context.signal);
+    },
+  };
 }
 
 type Method = (request: never, context: CallContext) => unknown;
@@ -211,13 +218,6 @@ export const guarded = <T extends Record<string, Method>>(
       },
     ]),
   );
-
-/** What nobody can pull or build here fails as a build does: a RUN needs a builder. */
-function builtFrom(commands: readonly string[]) {
-  const refused = commands.find((command) => /^FROM\s+(nowhere|nonexistent)/i.test(command));
-  if (!refused) return { status: STATUS.success };
-  return { status: STATUS.failure, exception: `${refused}: no such image` };
-}
 
 const same = (tag: Tag) => (other: Tag) =>
   tag.tagName === other.tagName && tag.tagValue === other.tagValue;

@@ -9,6 +9,7 @@ import { commandRouter } from './command-router';
 import { controlPlane } from './control-plane';
 import { loadDefinitions } from './definitions';
 import { FaultBoard, parseFaults } from './faults';
+import { ImageBuilder } from './image-builder';
 import { Tokens } from './tokens';
 import { STATUS, type StatusNumber } from './wire';
 import { WorkerPool } from './worker-pool';
@@ -35,6 +36,8 @@ async function main(): Promise<void> {
   const tokens = new Tokens();
   const pool = new WorkerPool(driver, join(resolve(dir), 'sandboxes'), board, say);
   await pool.open();
+  const builder = new ImageBuilder(pool, driver);
+  await builder.open();
 
   const tokenId = process.env.MODAL_TOKEN_ID || 'ak-emulated';
   const secretFile = process.env.MODAL_TOKEN_SECRET_FILE;
@@ -49,13 +52,13 @@ async function main(): Promise<void> {
   let port = 0;
   const server = createServer(options);
   const routerUrl = () => `https://127.0.0.1:${port}`;
-  const settings = { tokenId, tokenSecret, routerUrl, pool, board, tokens };
+  const settings = { tokenId, tokenSecret, routerUrl, pool, builder, board, tokens };
   add(server, definitions.ModalClientDefinition, controlPlane(settings));
   add(server, definitions.TaskCommandRouterDefinition, commandRouter(pool, board, tokens));
   port = await server.listen(`127.0.0.1:${Number(process.env.VMUX_MODAL_EMULATOR_PORT || 0)}`);
 
   const control = createHttpServer((request, response) => {
-    answer(request, pool, board, tokenSecret).then(
+    answer(request, pool, builder, board, tokenSecret).then(
       (body) => response.end(JSON.stringify(body)),
       (fault: Error) => {
         response.statusCode = 400;
@@ -115,6 +118,7 @@ const ENDINGS: Readonly<Record<string, StatusNumber>> = {
 async function answer(
   request: IncomingMessage,
   pool: WorkerPool,
+  builder: ImageBuilder,
   board: FaultBoard,
   secret: string,
 ): Promise<unknown> {
@@ -123,6 +127,8 @@ async function answer(
   for await (const chunk of request) text += chunk;
   if (request.method === 'GET' && request.url === '/sandboxes')
     return pool.all.map(({ box: _, ...sandbox }) => sandbox);
+  if (request.method === 'GET' && request.url === '/builds')
+    return builder.all.map(({ log: _, ...build }) => build);
   if (request.method === 'PUT' && request.url === '/faults') {
     board.set(parseFaults(JSON.parse(text)));
     return board.faults;

@@ -136,10 +136,22 @@ export class WorkerPool {
   /** An image of a sandbox's files as they are now. */
   async snapshot({ box }: Emulated): Promise<string> {
     const imageId = `im-${base62(22)}`;
-    const taken = await box.snapshot();
+    await this.keepImage(imageId, await box.snapshot());
+    return imageId;
+  }
+
+  hasImage(imageId: string): boolean {
+    return this.images.has(imageId);
+  }
+
+  /** Nothing for an image of a registry, which is the root that every sandbox has. */
+  imageOf(imageId: string): NativeCheckpoint | undefined {
+    return this.images.get(imageId);
+  }
+
+  async keepImage(imageId: string, taken: NativeCheckpoint): Promise<void> {
     await this.write(imageId, taken);
     this.images.set(imageId, taken);
-    return imageId;
   }
 
   async setTags(sandboxId: string, tags: readonly Tag[]): Promise<void> {

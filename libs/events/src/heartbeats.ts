@@ -1,6 +1,7 @@
 import { runnerId, sessionId } from './ids';
 import {
   decimal,
+  dictionary,
   flag,
   integer,
   list,
@@ -37,14 +38,18 @@ export const heartbeat = withOptional(
     at: time,
     draining: flag,
     providers: list(
-      struct({
-        provider,
-        available: flag,
-        /** Why it is not available, in one line. */
-        reason: nullable(text(500)),
-        capabilities: list(capability, 16),
-        emulated: flag,
-      }),
+      withOptional(
+        struct({
+          provider,
+          available: flag,
+          /** Why it is not available, in one line. */
+          reason: nullable(text(500)),
+          capabilities: list(capability, 16),
+          emulated: flag,
+        }),
+        /** The kinds that it has, and how many of each one sandbox may have. */
+        { gpus: dictionary(text(64, 1), integer(1, 1024), 256) },
+      ),
       16,
     ),
     capacity: struct({

@@ -160,6 +160,7 @@ export {
 export {
   type ActivityKind,
   type Base,
+  BUILD_STEP,
   base as baseShape,
   type Capability,
   type Checkpoint,
@@ -173,6 +174,7 @@ export {
   type Lineage,
   type LogPolicy,
   type LossEvidence,
+  MAX_BUILD_STEPS,
   MAX_KEEP_MS,
   MAX_REPLAY,
   NO_OUTPUT,

@@ -135,6 +135,8 @@ export const capability = oneOf(
   'fork',
   'pty',
   'previews',
+  /** Makes images out of build steps. */
+  'build',
 );
 export type Capability = Shaped<typeof capability>;
 
@@ -191,21 +193,29 @@ const label = dictionary(
   64,
 );
 
-export const sessionSpec = struct({
-  image: nullable(text(512, 1)),
-  resources,
-  env: nullable(sealedEnv),
-  cwd: nullable(path),
-  user: nullable(text(64, 1)),
-  bundle: nullable(sha256Hex),
-  setup: oneOf('auto', 'none'),
-  ports: list(portNumber, 64),
-  egress: flag,
-  allowHosts: list(text(256, 1), 256),
-  labels: label,
-  policy,
-  log: logPolicy,
-});
+/** A line for the shell of an image that is being built; what it leaves behind is in the image. */
+export const BUILD_STEP = /^[^\0\r\n]{1,2000}$/;
+export const MAX_BUILD_STEPS = 32;
+
+export const sessionSpec = withOptional(
+  struct({
+    image: nullable(text(512, 1)),
+    resources,
+    env: nullable(sealedEnv),
+    cwd: nullable(path),
+    user: nullable(text(64, 1)),
+    bundle: nullable(sha256Hex),
+    setup: oneOf('auto', 'none'),
+    ports: list(portNumber, 64),
+    egress: flag,
+    allowHosts: list(text(256, 1), 256),
+    labels: label,
+    policy,
+    log: logPolicy,
+  }),
+  /** What is run on top of the image, once for all sessions that ask for the same. */
+  { build: list(matching(BUILD_STEP, 'a build step of one line'), MAX_BUILD_STEPS) },
+);
 export type SessionSpec = Shaped<typeof sessionSpec>;
 
 /** A stored state of a session's files: portable, and where it was taken also in a provider's fast form. */

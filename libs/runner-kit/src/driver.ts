@@ -26,6 +26,8 @@ export interface SandboxSpec {
   readonly needsDiskLimit?: boolean | undefined;
   /** What the root is made of, in the driver's own terms; null for its default. */
   readonly image: string | null;
+  /** Lines for a shell that are run on top of it, each once for all. Needs the capability `build`. */
+  readonly build?: readonly string[];
   /** Whether the public internet can be reached from inside. Needs the capability `egress`. */
   readonly egress: boolean;
   /**
@@ -46,6 +48,7 @@ export const CAPABILITIES = [
   'pty',
   'previews',
   'egress',
+  'build',
   /** `diskMiB` is enforced, not only asked for. */
   'diskLimit',
 ] as const;
@@ -62,6 +65,8 @@ export interface DriverCapabilities {
   readonly offered: readonly Capability[];
   /** Why each capability that is not offered is not. */
   readonly missing: Readonly<Partial<Record<Capability | OtherLimit, string>>>;
+  /** The kinds of GPU, and how many of each one sandbox may have. */
+  readonly gpus?: Readonly<Record<string, number>>;
 }
 
 /** What was found, never what is assumed: only `gone` means that the sandbox does not exist. */

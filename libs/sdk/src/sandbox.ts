@@ -26,6 +26,8 @@ export interface CreateOptions extends ChangeOptions, Through {
   readonly directory?: string;
   readonly provider?: string;
   readonly image?: string;
+  /** Lines for a shell that are run on top of the image, once for all sessions that ask for the same. */
+  readonly build?: readonly string[];
   /** Sealed before they are stored. */
   readonly env?: Readonly<Record<string, string>>;
   readonly cwd?: string;
@@ -91,6 +93,13 @@ export class Sandbox {
     const request = { body, signal, idempotencyKey };
     const { id } = await vmux.call<SessionInfo>('POST', '/v1/sessions', request);
     return new Sandbox(vmux, id);
+  }
+
+  /** Throws what `create` would be refused with, as far as that is known before; makes nothing. */
+  static async check(options: CreateOptions = {}): Promise<{ readonly provider: string }> {
+    const { vmux = Vmux.fromEnvironment(), signal, idempotencyKey, ...body } = options;
+    const request = { body, signal, idempotencyKey, query: { dryRun: true } };
+    return vmux.call('POST', '/v1/sessions', request);
   }
 
   /** A session that exists, from any machine. */

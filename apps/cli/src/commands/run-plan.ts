@@ -68,6 +68,7 @@ export async function runPlan(given: Parsed): Promise<RunPlan> {
       directory: process.cwd(),
       provider: given.text('provider') ?? said.provider,
       image: given.text('image') ?? said.image,
+      ...(said.build?.length && !given.text('image') ? { build: said.build } : {}),
       env: {
         ...said.env,
         ...Object.assign({}, ...given.texts('env-file').map(variablesIn)),

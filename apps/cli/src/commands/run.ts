@@ -86,9 +86,17 @@ export async function run(args: readonly string[]): Promise<number> {
     await print(jsonText({ ...ids, ...rest }));
   }
   const code = await exitCodeOf(result);
+  if (result.exit.kind === 'not_started' && result.exit.reason === 'session_failed')
+    await sayWhy(sandbox);
   if (result.exit.kind === 'not_started' && result.exit.reason === 'setup_failed')
     await say(`see why: vmux logs ${sandbox.id}; to run it all the same: --setup none`);
   return ended(code, sandbox, removes);
+}
+
+/** Line by line: a build that failed comes with the end of its log. */
+async function sayWhy(sandbox: Sandbox): Promise<void> {
+  const { message } = await sandbox.info();
+  for (const line of message?.split('\n') ?? []) await say(visible(line));
 }
 
 async function ended(code: number, sandbox: Sandbox, removes: boolean): Promise<number> {
@@ -134,7 +142,11 @@ async function setUp(sandbox: Sandbox, { setupLine }: RunPlan): Promise<void> {
   if (setupLine === null) return;
   await whisper(`set-up: ${visible(setupLine)}`);
   const started = await sandbox.commands.start(setupLine, { purpose: 'setup' });
-  const result = await follow(started, { onInterrupt: 'forward', streams: true });
+  const { begun, stop } = watching(sandbox, started.id, []);
+  const result = await follow(started, {
+    ...{ onInterrupt: 'forward', streams: true, onOutput: begun },
+  });
+  stop();
   if (result?.exit.kind === 'exited' && result.exit.code === 0) return;
   throw new Failure(
     `the set-up did not succeed: ${visible(setupLine)}`,
@@ -142,7 +154,21 @@ async function setUp(sandbox: Sandbox, { setupLine }: RunPlan): Promise<void> {
   );
 }
 
+/** The provider that would take the session, if there is a server now that can be asked; nothing is made. */
+async function takerOf({ create }: RunPlan): Promise<string | null> {
+  const server = await findServer().catch((fault) => {
+    if (fault instanceof Failure) return null;
+    throw fault;
+  });
+  if (!server) return null;
+  const { vmux } = server;
+  if (create.provider !== undefined) await checkProvider(vmux, create.provider);
+  const { provider } = await Sandbox.check({ ...create, vmux });
+  return provider;
+}
+
 async function showPlan(plan: RunPlan, bundle: Bundle | null, isJson: boolean): Promise<number> {
+  const taker = await takerOf(plan);
   const { env, ...create } = plan.create;
   const shown = {
     ...{ target: plan.target, command: plan.command, setupLine: plan.setupLine },
@@ -152,6 +178,7 @@ async function showPlan(plan: RunPlan, bundle: Bundle | null, isJson: boolean): 
       ...{ digest: bundle.digest, files: bundle.files, bytes: bundle.bytes.length },
       leftOut: bundle.leftOut,
     },
+    taker,
   };
   if (isJson) {
     await print(jsonText(shown));
@@ -162,5 +189,8 @@ async function showPlan(plan: RunPlan, bundle: Bundle | null, isJson: boolean): 
   await print(`would run: ${visible(line)}${target ? ` (target ${target})` : ''}`);
   await print(`would send: ${bundle ? describe(bundle) : 'nothing'}`);
   await print(`in a session: ${jsonText(shown.session)}`);
+  await print(
+    taker ? `${taker} would take it` : 'no server runs: nobody was asked whether it can be run',
+  );
   return 0;
 }

@@ -6,6 +6,8 @@ export interface Settings {
   readonly provider?: string;
   readonly gpu?: string;
   readonly image?: string;
+  /** Run on top of the image, once for all. */
+  readonly build?: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
   /** `auto`, `none`, or a line that is run before the command. */
   readonly setup?: string;
@@ -61,7 +63,7 @@ const readers: Readonly<
   ],
   provider: ['provider', 'the name of a provider', textOf],
   gpu: ['gpu', 'the name of a GPU, such as "T4"', textOf],
-  image: ['image', 'the name of an image', textOf],
+  image: ['image', 'the name of an image, or { from = "NAME", run = ["LINE", …] }', imageOf],
   setup: ['setup', '"auto", "none" or a line for the shell', textOf],
   env: ['env', 'a table of variables: { NAME = "value" }', variablesOf],
   cpus: [
@@ -86,9 +88,24 @@ export function settingsFrom(table: Table, base: Settings, wrong: Wrong): Settin
     const [name, what, read] = reader;
     const good = read(value);
     if (good === undefined) throw wrong(`${key} must be ${what}`, key);
-    found[name] = name === 'env' ? { ...base.env, ...(good as object) } : good;
+    if (name === 'image') Object.assign(found, good);
+    else found[name] = name === 'env' ? { ...base.env, ...(good as object) } : good;
   }
   return found as Settings;
+}
+
+const maxSteps = 32;
+const isStep = (value: unknown): value is string =>
+  typeof value === 'string' && /^[^\0\r\n]{1,2000}$/.test(value);
+
+/** The steps of another image go with it. */
+function imageOf(value: unknown): Pick<Settings, 'image' | 'build'> | undefined {
+  if (isText(value)) return { image: value, build: undefined };
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return undefined;
+  const { from, run = [], ...rest } = value as Table;
+  if (Object.keys(rest).length > 0 || (from !== undefined && !isText(from))) return undefined;
+  if (!Array.isArray(run) || run.length > maxSteps || !run.every(isStep)) return undefined;
+  return { image: from, build: run };
 }
 
 function textOf(value: unknown): string | undefined {

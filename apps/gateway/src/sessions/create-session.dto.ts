@@ -1,4 +1,5 @@
 import { ApiPropertyOptional } from '@nestjs/swagger';
+import { BUILD_STEP, MAX_BUILD_STEPS } from '@vmux/events';
 import { Type } from 'class-transformer';
 import {
   ArrayMaxSize,
@@ -159,6 +160,19 @@ export class CreateSessionDto {
   @IsString()
   @Length(1, 512)
   image?: string;
+
+  @ApiPropertyOptional({
+    type: [String],
+    maxItems: MAX_BUILD_STEPS,
+    example: ['pip install numpy'],
+    description:
+      'Lines for a shell, run on top of the image once for all sessions that ask for the same.',
+  })
+  @IsOptional()
+  @IsArray()
+  @ArrayMaxSize(MAX_BUILD_STEPS)
+  @Matches(BUILD_STEP, { each: true })
+  build?: string[];
 
   @ApiPropertyOptional({ type: ResourcesDto })
   @IsOptional()

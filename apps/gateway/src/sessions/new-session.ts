@@ -38,6 +38,7 @@ export function newSessionFrom(
     body: dto,
     spec: {
       image: dto.image ?? null,
+      ...(dto.build?.length ? { build: dto.build } : {}),
       resources: resourcesFrom(dto.resources ?? {}),
       cwd: dto.cwd ?? null,
       user: dto.user ?? null,

@@ -16,7 +16,7 @@ import type { FastifyReply } from 'fastify';
 import type { Answer, Asking } from '../application/commander';
 import type { Caller } from '../application/key-ring';
 import { makingJson, sessionJson, summaryJson, viewOf } from '../application/present';
-import { expectFits } from '../application/provider-limits';
+import { expectCapable, expectFits, expectGpu } from '../application/provider-limits';
 import { RunnerBoard } from '../application/runner-board';
 import { SessionCommands } from '../application/session-commands';
 import { costJson } from '../application/session-cost';
@@ -29,10 +29,16 @@ import { ApiError } from '../http/api-error';
 import { Needs, TakesShare } from '../http/auth.guard';
 import { millisecondsOf } from '../http/dto';
 import { Asked, By } from '../http/request-context';
+import { expectOffered } from '../time/offered';
 import { ARTIFACTS, CONFIG, SESSION_INDEX } from '../tokens';
 import { CreateSessionDto } from './create-session.dto';
 import { newSessionFrom } from './new-session';
-import { DeleteSessionQuery, ListSessionsQuery, StopSessionQuery } from './session-queries.dto';
+import {
+  CreateSessionQuery,
+  DeleteSessionQuery,
+  ListSessionsQuery,
+  StopSessionQuery,
+} from './session-queries.dto';
 
 const PAGE = 50;
 
@@ -55,10 +61,19 @@ export class SessionsController {
   async create(
     @Asked() asking: Asking,
     @Body() body: CreateSessionDto,
+    @Query() { dryRun = false }: CreateSessionQuery,
     @Res({ passthrough: true }) reply: FastifyReply,
   ) {
     const wanted = newSessionFrom(body, this.config);
     expectFits(wanted.provider, wanted.spec.resources);
+    expectGpu(this.runners, wanted.provider, wanted.spec.resources.gpu);
+    if (dryRun) {
+      await expectOffered(this.runners, wanted.provider);
+      expectCapable(this.runners, wanted.provider, wanted.spec);
+      reply.status(200);
+      const { provider, spec } = wanted;
+      return { dryRun, provider, emulated: this.runners.isEmulated(provider), spec };
+    }
     const { bundle } = wanted.spec;
     const answer = await this.sessions.create(asking, wanted, async () => {
       // To know a digest is no right to what it names.

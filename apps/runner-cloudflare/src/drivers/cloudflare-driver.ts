@@ -38,6 +38,7 @@ export const NO_WORKER =
 
 const missing: DriverCapabilities['missing'] = {
   gpu: 'Cloudflare containers have no GPU: choose a GPU provider',
+  build: 'a Cloudflare container has the image of its Worker',
   suspend: 'a Cloudflare container cannot be frozen: it runs or is lost',
   memorySnapshot: 'a Cloudflare container’s memory cannot be saved',
   fork: 'a Cloudflare container cannot be forked: fork from a checkpoint',

@@ -87,6 +87,7 @@ export class DockerDriver implements SandboxDriver {
     const noNetwork = 'sandboxes have no network but their own loopback: egress is switched off';
     const missing = {
       gpu: notYet,
+      build: 'the docker driver builds no images: build one and name it',
       checkpoint: noCommit,
       memorySnapshot: notYet,
       fork: noCommit,

@@ -16,6 +16,7 @@ import type { NsHost } from './ns-making';
 
 const never = {
   gpu: 'ns sandboxes see no devices',
+  build: 'ns sandboxes have the programs of this machine',
   memorySnapshot: 'the ns driver takes no memory snapshots',
 } as const;
 

@@ -42,6 +42,7 @@ export const NO_ISOLATION =
 const none = 'plain processes isolate nothing';
 const MISSING = {
   gpu: none,
+  build: none,
   suspend: 'plain processes cannot be suspended as one',
   checkpoint: none,
   memorySnapshot: none,

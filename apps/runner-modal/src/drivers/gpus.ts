@@ -19,6 +19,14 @@ const MOST_PER_SANDBOX: Readonly<Record<string, number>> = {
 /** Names that people use for what Modal calls otherwise. */
 const ALIASES: Readonly<Record<string, string>> = { A10G: 'A10' };
 
+/** Every name that is taken, and how many of it one sandbox may have. */
+export const GPUS: Readonly<Record<string, number>> = {
+  ...MOST_PER_SANDBOX,
+  ...Object.fromEntries(
+    Object.entries(ALIASES).map(([alias, name]) => [alias, MOST_PER_SANDBOX[name] ?? 1]),
+  ),
+};
+
 /** `T4`, `a10g:2`, … as Modal wants it; the SDK itself checks nothing. */
 export function gpuOf(asked: string): string {
   const [, name = '', count = '1'] = /^([A-Za-z0-9!+-]+)(?::(\d{1,3}))?$/.exec(asked) ?? [];

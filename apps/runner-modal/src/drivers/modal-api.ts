@@ -1,5 +1,6 @@
 import { type App, type Image, ModalClient, NotFoundError, type Sandbox } from 'modal';
 import { translated } from './modal-faults';
+import { buildLogs, ModalImages, type WantedImage } from './modal-images';
 
 export interface ModalSettings {
   readonly tokenId: string;
@@ -12,7 +13,7 @@ export interface ModalSettings {
 
 export interface CreateSandbox {
   readonly name: string;
-  readonly image: string;
+  readonly image: Image;
   readonly command: readonly string[];
   readonly cores: number;
   readonly memoryMiB: number;
@@ -31,7 +32,6 @@ export interface ListedSandbox {
 /** How a sandbox ended, in Modal's own words; `poll()` and `wait()` of the SDK turn a lost worker into 0. */
 export type Ending = { readonly status: number; readonly detail: string };
 
-const IMAGE_ID = /^im-[A-Za-z0-9]+$/;
 /** Control-plane calls have no deadline of their own, and throttling is retried without end. */
 const MOST_THROTTLE_SECONDS = 30;
 /** A sandbox lives 24 hours at most: what is older ended long ago. */
@@ -41,7 +41,7 @@ const OLDEST_LISTED_MS = 25 * 3600 * 1000;
 export class ModalApi {
   private readonly client: ModalClient;
   private app: Promise<App> | undefined;
-  private readonly images = new Map<string, Promise<Image>>();
+  private readonly images: ModalImages;
   private readonly attached = new Map<string, Promise<Sandbox>>();
 
   constructor(private readonly settings: ModalSettings) {
@@ -53,7 +53,9 @@ export class ModalApi {
       tokenSecret,
       maxThrottleWaitSecs: MOST_THROTTLE_SECONDS,
       logLevel: 'error',
+      grpcMiddleware: [buildLogs],
     });
+    this.images = new ModalImages(this.client);
   }
 
   /** Throws unless Modal answers and accepts the token. */
@@ -61,12 +63,16 @@ export class ModalApi {
     await this.call(() => this.theApp());
   }
 
+  /** Built if it has to be, which may take minutes; hears what the build says. */
+  image(wanted: WantedImage, onLog: (log: string) => void): Promise<Image> {
+    return this.call(async () => this.images.of(await this.theApp(), wanted, onLog));
+  }
+
   /** Returns its id. With a GPU it resolves only once there is one, which may take minutes. */
   create(asked: CreateSandbox): Promise<string> {
     return this.call(async () => {
       const app = await this.theApp();
-      const image = await this.imageOf(app, asked.image);
-      const sandbox = await this.client.sandboxes.create(app, image, {
+      const sandbox = await this.client.sandboxes.create(app, asked.image, {
         name: asked.name,
         command: [...asked.command],
         cpu: asked.cores,
@@ -179,18 +185,6 @@ export class ModalApi {
         throw error;
       });
     return this.app;
-  }
-
-  /** Built once: an image id as it is, anything else is a tag of a registry. */
-  private imageOf(app: App, named: string): Promise<Image> {
-    const known = this.images.get(named);
-    if (known) return known;
-    const image = IMAGE_ID.test(named)
-      ? this.client.images.fromId(named)
-      : this.client.images.fromRegistry(named).build(app);
-    this.images.set(named, image);
-    image.catch(() => this.images.delete(named));
-    return image;
   }
 
   private attach(sandboxId: string): Promise<Sandbox> {

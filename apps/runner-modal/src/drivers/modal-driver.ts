@@ -17,9 +17,10 @@ import {
   type SandboxSpec,
   SupervisorClient,
 } from '@vmux/runner-kit';
-import { gpuOf } from './gpus';
+import { GPUS, gpuOf } from './gpus';
 import { ModalApi, type ModalSettings, TERMINATED } from './modal-api';
 import { messageOf } from './modal-faults';
+import type { WantedImage } from './modal-images';
 import { ModalPipe } from './modal-pipe';
 import { bootCommand, PIPE_COMMAND, uploadCommand } from './supervisor-boot';
 import { imageNamed } from './templates';
@@ -41,6 +42,7 @@ const CPUS_PER_CORE = 2;
 const LEAST_CORES = 0.125;
 const GREET_MS = 60_000;
 const GREET_PAUSE_MS = 100;
+const SHOWN_LOG = 500;
 const UPLOAD_PIECE_BYTES = 512 * 1024;
 
 const TAG = {
@@ -87,21 +89,22 @@ export class ModalDriver implements SandboxDriver {
     } catch (error) {
       return { available: false, reason: messageOf(error), offered: [], missing };
     }
-    const offered = ['gpu', 'checkpoint', 'fork', 'pty', 'previews', 'egress'] as const;
-    return { available: true, reason: null, offered: [...offered], missing };
+    const offered = ['gpu', 'checkpoint', 'fork', 'pty', 'previews', 'egress', 'build'] as const;
+    return { available: true, reason: null, offered: [...offered], missing, gpus: GPUS };
   }
 
   create(spec: SandboxSpec, options: CreateOptions = {}): Promise<void> {
-    return this.createFrom(spec, imageNamed(spec.image ?? this.settings.defaultImage), options);
+    const from = imageNamed(spec.image ?? this.settings.defaultImage);
+    return this.createFrom(spec, { from, build: spec.build ?? [] }, options);
   }
 
   restore(spec: SandboxSpec, from: NativeCheckpoint, options: CreateOptions = {}): Promise<void> {
-    return this.createFrom(spec, from.ref, options);
+    return this.createFrom(spec, { from: from.ref, build: [] }, options);
   }
 
   private async createFrom(
     spec: SandboxSpec,
-    image: string,
+    wanted: WantedImage,
     { signal, onStage = () => undefined }: CreateOptions,
   ): Promise<void> {
     const { id, limits, egress } = spec;
@@ -109,6 +112,8 @@ export class ModalDriver implements SandboxDriver {
     const gpu = spec.gpu ? gpuOf(spec.gpu) : undefined;
     const name = nameOf(id);
     if (await this.api.find(name)) throw new DriverRefused('exists', 'the sandbox exists already');
+    const building = this.api.image(wanted, (log) => onStage('building', lastLines(log)));
+    const image = await unlessAborted(building, signal);
     signal?.throwIfAborted();
     const createdAtMs = Date.now();
     const tags = this.tagsOf(id, limits);
@@ -329,6 +334,10 @@ function recordedIn(
   const limits = { cpus, memoryMiB, diskMiB, pids };
   return { id: { sessionId, epoch, instance }, limits };
 }
+
+/** The end of a build's log, from a line's beginning. */
+const lastLines = (log: string): string | null =>
+  log.length > SHOWN_LOG ? log.slice(-SHOWN_LOG).replace(/^[^\n]*\n/, '') : log || null;
 
 function probeOf(ending: { readonly status: number; readonly detail: string } | undefined): Probe {
   return ending ? { state: 'gone', evidence: `on Modal: ${ending.detail}` } : { state: 'running' };

@@ -33,6 +33,12 @@ export function create(command: CommandNamed<'CreateSession'>, session: Session)
         capability: 'gpu',
       },
     );
+  if (data.spec.build?.length && !placement.capabilities.includes('build'))
+    throw new Refusal(
+      'not_supported',
+      `${data.provider} builds no images here: name one that is ready, or choose another provider`,
+      { provider: data.provider, capability: 'build' },
+    );
   return [fact('SessionCreated', { ...data, at, sessionId, owner })];
 }
 

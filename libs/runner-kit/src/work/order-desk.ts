@@ -1,5 +1,6 @@
 import type { ArtifactStore } from '@vmux/artifacts';
 import { type Order, type OrderNamed, Refusal, type Stage } from '@vmux/events';
+import type { SandboxDriver } from '../driver';
 import { DriverRefused, DriverUnavailable, SandboxGone, SupervisorRefused } from '../errors';
 import { Checkpoints, isFinal } from './checkpoints';
 import type { Creation, Creations } from './creations';
@@ -101,7 +102,9 @@ export class OrderDesk {
         const limits = { cpus, memoryMiB, diskMiB, pids };
         const { egress, allowHosts } = data.spec;
         const { image } = data;
-        const spec = { id, limits, needsDiskLimit, image, egress, allowHosts, gpu };
+        const { build = [] } = data.spec;
+        if (build.length > 0) await expectBuilds(driver);
+        const spec = { id, limits, needsDiskLimit, image, build, egress, allowHosts, gpu };
         await creations.of(id, async (creation) => {
           made = creation;
           const options = { signal: creation.signal, onStage: creation.reach };
@@ -346,6 +349,13 @@ export class OrderDesk {
       reason,
     });
   }
+}
+
+async function expectBuilds(driver: SandboxDriver): Promise<void> {
+  const { offered, missing } = await driver.capabilities();
+  if (offered.includes('build')) return;
+  const why = missing.build ?? `${driver.provider} builds no images`;
+  throw new DriverRefused('unsupported', `${why}: name an image that is ready`);
 }
 
 /** No sandbox: what it says is about a checkpoint. */

@@ -174,13 +174,14 @@ async function heartbeatOf(
 ): Promise<Heartbeat> {
   const providers = await Promise.all(
     drivers.map(async (driver) => {
-      const { available, reason, offered } = await driver.capabilities();
+      const { available, reason, offered, gpus } = await driver.capabilities();
       return {
         provider: driver.provider,
         available,
         reason,
         capabilities: capabilitiesOf(offered, artifacts !== undefined && driver.isolates !== false),
         emulated,
+        ...(gpus ? { gpus } : {}),
       };
     }),
   );
