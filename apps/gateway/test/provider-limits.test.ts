@@ -46,5 +46,6 @@ describe('what a provider’s runner says that it has', () => {
     expectCapable(board, 'gpus', { resources: { ...resources, gpu: 'T4' }, build });
     expectCapable(board, 'plain', { resources });
     expect(() => expectCapable(board, 'plain', { resources, build })).toThrow('has no build here');
+    expect(() => expectCapable(board, 'elsewhere', { resources })).toThrow('no runner offers');
   });
 });

@@ -35,6 +35,8 @@ export function expectCapable(
     ...(build?.length ? (['build'] as const) : []),
   ];
   const offers = offersOf(board, provider);
+  if (offers.length === 0)
+    throw new Refusal('no_placement', `no runner offers ${provider} now: start one`, { provider });
   for (const capability of needs)
     if (!offers.some(({ capabilities }) => capabilities.includes(capability)))
       throw new Refusal('not_supported', `${provider} has no ${capability} here`, {

@@ -29,7 +29,6 @@ import { ApiError } from '../http/api-error';
 import { Needs, TakesShare } from '../http/auth.guard';
 import { millisecondsOf } from '../http/dto';
 import { Asked, By } from '../http/request-context';
-import { expectOffered } from '../time/offered';
 import { ARTIFACTS, CONFIG, SESSION_INDEX } from '../tokens';
 import { CreateSessionDto } from './create-session.dto';
 import { newSessionFrom } from './new-session';
@@ -68,7 +67,6 @@ export class SessionsController {
     expectFits(wanted.provider, wanted.spec.resources);
     expectGpu(this.runners, wanted.provider, wanted.spec.resources.gpu);
     if (dryRun) {
-      await expectOffered(this.runners, wanted.provider);
       expectCapable(this.runners, wanted.provider, wanted.spec);
       reply.status(200);
       const { provider, spec } = wanted;
