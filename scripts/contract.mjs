@@ -8,6 +8,7 @@ import { root } from './setup.mjs';
 /** The test file of each driver. */
 const drivers = {
   ns: 'apps/runner-local/test/ns-contract.test.ts',
+  'ns-rootless': 'apps/runner-local/test/ns-rootless-contract.test.ts',
   docker: 'apps/runner-local/test/docker-contract.test.ts',
   cloudflare: 'apps/runner-cloudflare/test/contract.test.ts',
   modal: 'apps/runner-modal/test/contract.test.ts',

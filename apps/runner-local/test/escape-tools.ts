@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { chmodSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, chownSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import {
   type SandboxDriver,
@@ -8,6 +8,7 @@ import {
   SupervisorClient,
 } from '@vmux/runner-kit';
 import { releaseLater, whenThisProcessDies } from '@vmux/testing';
+import type { NsDriverOptions } from '../src/drivers/ns-driver';
 
 const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 
@@ -18,6 +19,18 @@ export interface Inside {
   sh(script: string): Promise<{ text: string; code: number | string }>;
   /** Calls the system by number, as the sandbox's root; "ok" or the errno's name. */
   call(numbers: SystemCall, ...args: (number | string)[]): Promise<string>;
+}
+
+export type Group = (title: string, tests: () => void) => void;
+
+/** How the sandbox is made that somebody tries to leave. */
+export interface EscapeTarget {
+  readonly driver: SandboxDriver;
+  readonly options: NsDriverOptions;
+  readonly isRootless: boolean;
+  readonly hasOneId: boolean;
+  /** Who could read what must not be found. */
+  readonly canaryOwner: number;
 }
 
 /** By architecture: x86-64 and arm64. */
@@ -102,8 +115,8 @@ export interface Canaries {
   readonly paths: readonly string[];
 }
 
-/** Files that only the host's root may read, one of them not even by its mode; gone at the end. */
-export function plantCanaries(places: readonly string[]): Canaries {
+/** Files that only their owner may read, one of them not even by its mode; gone at the end. */
+export function plantCanaries(places: readonly string[], owner = 0): Canaries {
   const mark = `vmux-canary-${randomBytes(6).toString('hex')}`;
   const secret = `secret-${randomBytes(12).toString('hex')}`;
   const paths = places.flatMap((place) =>
@@ -116,6 +129,7 @@ export function plantCanaries(places: readonly string[]): Canaries {
       });
       writeFileSync(path, `${secret}\n`, { mode: 0o600, flag: 'wx' });
       chmodSync(path, mode);
+      chownSync(path, owner, owner);
       return path;
     }),
   );

@@ -5,7 +5,7 @@ import { execContract } from './contract/execs';
 import { filesContract } from './contract/files';
 import { layerContract } from './contract/layers';
 import { lifetimeContract } from './contract/lifetime';
-import { limitsContract } from './contract/limits';
+import { type Lacking, limitsContract } from './contract/limits';
 import { movingContract } from './contract/moving';
 import { outputContract } from './contract/output';
 import { terminalContract } from './contract/terminals';
@@ -17,12 +17,14 @@ type Group = (title: string, tests: () => void) => void;
 
 /**
  * Registers the tests that every driver must pass. `group` is jest's `describe`, or one that skips and says
- * why. With VMUX_CONTRACT_FULL=1 the silent command is silent for a minute; otherwise for a second.
+ * why. What the driver says that it lacks is skipped, with its reason. With VMUX_CONTRACT_FULL=1 the silent
+ * command is silent for a minute; otherwise for a second.
  */
 export function driverContract(
   name: string,
   openTarget: () => Promise<ContractTarget>,
   group: Group = describe,
+  lacking: Lacking = {},
 ): void {
   group(`the driver contract on ${name}`, () => {
     const bench = new Bench(openTarget);
@@ -35,7 +37,7 @@ export function driverContract(
     checkpointContract(bench);
     momentContract(bench);
     layerContract(bench);
-    limitsContract(bench);
+    limitsContract(bench, lacking);
     lifetimeContract(bench);
   });
 }

@@ -18,6 +18,8 @@ static const char *const hidden_files[] = {"proc/kcore",       "proc/keys",     
                                            "proc/kpagecount",  "proc/kpageflags", "proc/kpagecgroup",
                                            "proc/latency_stats", "proc/vmallocinfo", "proc/slabinfo"};
 static const char *const hidden_dirs[] = {"proc/acpi", "proc/scsi", "proc/driver", "proc/dynamic_debug", "proc/asound"};
+/* Of a supervisor that has the same id as what runs beside it the kernel lists these, though it opens none. */
+static const char *const hidden_of_first[] = {"proc/1/fd", "proc/1/fdinfo", "proc/1/task", "proc/1/map_files"};
 static const char *const shown_of_sys[] = {"devices/system/cpu", "devices/system/node", "devices/virtual/net",
                                            "class/net"};
 _Static_assert(SHOWN == sizeof shown_of_sys / sizeof *shown_of_sys, "a place for each part");
@@ -125,7 +127,7 @@ static void mount_overlays(const struct spec *spec, int disk_mount) {
   }
 }
 
-static void mount_proc(int proc) {
+static void mount_proc(const struct spec *spec, int proc) {
   attach_dir(proc, "proc");
   for (size_t i = 0; i < sizeof read_only / sizeof *read_only; i++) {
     int mount = clone_of(read_only[i], 0);
@@ -144,6 +146,8 @@ static void mount_proc(int proc) {
     if (access(hidden_dirs[i], F_OK) < 0) continue;
     attach(fresh("tmpfs", (const char *const[][2]){{"size", "4k"}, {NULL, NULL}}, MOUNT_ATTR_RDONLY), hidden_dirs[i]);
   }
+  for (size_t i = 0; spec->ids == 1 && i < sizeof hidden_of_first / sizeof *hidden_of_first; i++)
+    attach(fresh("tmpfs", (const char *const[][2]){{"size", "4k"}, {NULL, NULL}}, MOUNT_ATTR_RDONLY), hidden_of_first[i]);
 }
 
 static void mount_dev(const struct spec *spec, const int *device_mounts) {
@@ -233,7 +237,7 @@ void root_enter(const struct spec *spec, const struct stage *stage, int disk_mou
   /* From here on every path is the sandbox's own. */
   for (int i = 1; i < spec->tree_count; i++) attach_dir(trees[i], spec->trees[i].target + 1);
   mount_dev(spec, stage->devices);
-  mount_proc(stage->proc);
+  mount_proc(spec, stage->proc);
   mount_sys(spec, stage);
   make_dirs("etc");
   char *hosts = format_text("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\t%s\n", spec->hostname);

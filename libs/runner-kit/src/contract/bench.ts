@@ -12,6 +12,8 @@ export interface ContractTarget {
   killFromOutside(id: SandboxId): Promise<void>;
   /** How to run `contractRunner` with such a driver in a process of its own. */
   readonly runner: { readonly command: string; readonly args: readonly string[] };
+  /** Lets the runner use that directory, where it is another user. */
+  handOver?(directory: string): void;
   /** What is used as a sandbox's image; null for the driver's default. */
   readonly image: string | null;
   close(): Promise<void>;

@@ -9,6 +9,7 @@ import type { ContractWork } from './runner';
 /** Kills a runner so many milliseconds after it said that it begins. */
 async function killedRunner(bench: Bench, work: ContractWork, afterMs: number): Promise<void> {
   const { command, args } = bench.target.runner;
+  if ('storeDirectory' in work) bench.target.handOver?.(work.storeDirectory);
   const child = spawn(command, [...args, JSON.stringify(work)], {
     stdio: ['ignore', 'pipe', 'pipe'],
   });
