@@ -1,5 +1,4 @@
 import { createHash, randomUUID } from 'node:crypto';
-import { createReadStream } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -43,8 +42,7 @@ export class ArtifactBucket implements ArtifactStore {
     try {
       const bytes = await receive(draft, digest, source, options);
       const deduplicated = await this.ownedBy(options.owner, digest);
-      if (!(await this.keep(digest)))
-        await this.bucket.put(contentName(digest), createReadStream(draft), bytes);
+      if (!(await this.keep(digest))) await this.bucket.putFile(contentName(digest), draft, bytes);
       await this.bucket.put(grantName(options.owner, digest), Buffer.alloc(0), 0);
       return { digest, bytes, deduplicated };
     } finally {

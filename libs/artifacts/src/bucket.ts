@@ -1,4 +1,5 @@
-import type { Readable } from 'node:stream';
+import { createReadStream } from 'node:fs';
+import { Readable } from 'node:stream';
 import {
   CopyObjectCommand,
   DeleteObjectCommand,
@@ -59,15 +60,56 @@ export class Bucket {
     await this.client.send(new PutObjectCommand(command));
   }
 
+  /** A file of this machine; tried again from its beginning when the connection breaks. */
+  async putFile(name: string, path: string, bytes: number): Promise<void> {
+    for (let tries = 1; ; tries += 1)
+      try {
+        return await this.put(name, createReadStream(path), bytes);
+      } catch (error) {
+        if (tries === MAX_TRIES || !isPassing(error)) throw error;
+      }
+  }
+
+  /** When the connection breaks it goes on where it was, as long as the object is the same. */
   async get(
     name: string,
   ): Promise<{ readonly bytes: number; readonly stream: Readable } | undefined> {
     try {
-      const { Body, ContentLength } = await this.client.send(new GetObjectCommand(this.at(name)));
-      return { bytes: ContentLength ?? 0, stream: Body as Readable };
+      const { Body, ContentLength, ETag } = await this.client.send(
+        new GetObjectCommand(this.at(name)),
+      );
+      const [bytes, first] = [ContentLength ?? 0, Body as Readable];
+      const stream = Readable.from(this.resuming(name, first, bytes, ETag), { objectMode: false });
+      return { bytes, stream };
     } catch (error) {
       if (isMissing(error)) return undefined;
       throw error;
+    }
+  }
+
+  private async *resuming(
+    name: string,
+    first: Readable,
+    bytes: number,
+    etag: string | undefined,
+  ): AsyncGenerator<Buffer> {
+    let body = first;
+    let at = 0;
+    for (let tries = 1; ; tries += 1) {
+      try {
+        for await (const part of body as AsyncIterable<Buffer>) {
+          at += part.length;
+          yield part;
+        }
+        if (at >= bytes) return;
+        throw new Error(`cut off at ${at} of ${bytes} bytes`);
+      } catch (error) {
+        if (tries >= MAX_TRIES || at >= bytes) throw error;
+      } finally {
+        body.destroy();
+      }
+      const rest = { ...this.at(name), Range: `bytes=${at}-`, IfMatch: etag };
+      body = (await this.client.send(new GetObjectCommand(rest))).Body as Readable;
     }
   }
 
@@ -117,6 +159,17 @@ export class Bucket {
     return { Bucket: this.settings.bucket, Key: this.settings.prefix + name };
   }
 }
+
+const MAX_TRIES = 5;
+
+/** The connection broke before there was an answer, or the service has too much to do. */
+const isPassing = (error: unknown): boolean => {
+  const { $metadata: answered } = error as {
+    readonly $metadata?: { readonly httpStatusCode?: number };
+  };
+  const status = answered?.httpStatusCode;
+  return status === undefined || status >= 500 || status === 429;
+};
 
 const isMissing = (error: unknown): boolean =>
   error instanceof Error && ['NotFound', 'NoSuchKey'].includes(error.name);

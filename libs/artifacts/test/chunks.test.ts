@@ -1,12 +1,11 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { mkdtemp, readdir, readFile, rm, truncate, utimes, writeFile } from 'node:fs/promises';
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import {
   ArtifactDirectory,
   ArtifactNotFound,
-  type ArtifactStore,
   ArtifactTooLarge,
   Chunker,
   ChunkUnreadable,
@@ -15,10 +14,9 @@ import {
   digestOf,
   MAX_CHUNK_BYTES,
   ManifestWriter,
-  openArtifacts,
 } from '@vmux/artifacts';
-import { releaseAll, releaseLater } from '@vmux/testing';
-import S3rver from 's3rver';
+import { describeUnless, releaseAll } from '@vmux/testing';
+import { noMoto, type Opened, openDirectory, openMoto, openS3rver } from './servers';
 
 function cut(bytes: Buffer, step = 65_536): Buffer[] {
   const chunks: Buffer[] = [];
@@ -54,213 +52,157 @@ describe('cutting by content', () => {
   });
 });
 
-type Kind = 'directory' | 'S3 bucket (s3rver)';
-const kinds: Kind[] = ['directory', 'S3 bucket (s3rver)'];
+const kinds = [
+  ['directory', '', openDirectory],
+  ['S3 bucket (s3rver)', '', openS3rver],
+  ['S3 bucket (moto)', noMoto, openMoto],
+] as const;
 
-/** The same store twice: by its port, and as files that can be damaged and made old. */
-interface Opened {
-  readonly store: ArtifactStore;
-  reopen(graceMs: number): Promise<ArtifactStore>;
-  fileOf(digest: Digest): Promise<string>;
-  age(digest: Digest, byMs: number): Promise<void>;
-}
+for (const [kind, reason, open] of kinds)
+  describeUnless(reason === '', reason)(`pieces in a ${kind}`, () => {
+    let opened: Opened;
+    const hour = 3600_000;
+    const text = Buffer.from('the same again and again. '.repeat(20_000));
 
-async function openDirectory(): Promise<Opened> {
-  const root = await mkdtemp(join(tmpdir(), 'vmux-chunks-'));
-  releaseLater(() => rm(root, { recursive: true }));
-  const fileOf = async (digest: Digest) =>
-    join(root, 'chunks', digest.slice(0, 2), digest.slice(2));
-  return {
-    store: await ArtifactDirectory.at(root),
-    reopen: (graceMs) => ArtifactDirectory.at(root, graceMs),
-    fileOf,
-    age: async (digest, byMs) => {
-      const then = (Date.now() - byMs) / 1000;
-      await utimes(await fileOf(digest), then, then);
-    },
-  };
-}
+    beforeAll(async () => {
+      opened = await open();
+    }, 90_000);
+    afterAll(releaseAll);
 
-async function openBucket(): Promise<Opened> {
-  const directory = await mkdtemp(join(tmpdir(), 'vmux-s3-'));
-  const server = new S3rver({
-    port: 0,
-    address: '127.0.0.1',
-    silent: true,
-    directory,
-    configureBuckets: [{ name: 'vmux', configs: [] }],
-  });
-  const { port } = await server.run();
-  releaseLater(async () => {
-    await server.close();
-    await rm(directory, { recursive: true });
-  });
-  // Those that the server knows.
-  process.env.AWS_ACCESS_KEY_ID = 'S3RVER';
-  process.env.AWS_SECRET_ACCESS_KEY = 'S3RVER';
-  const location = `s3://vmux/some/prefix?region=us-east-1&endpoint=http://127.0.0.1:${port}`;
-  const fileOf = async (digest: Digest) =>
-    join(directory, 'vmux/some/prefix/chunks', `${digest}._S3rver_object`);
-  return {
-    store: await openArtifacts(location),
-    reopen: (graceMs) => openArtifacts(location, graceMs),
-    fileOf,
-    age: async (digest, byMs) => {
-      const then = (Date.now() - byMs) / 1000;
-      await utimes(await fileOf(digest), then, then);
-    },
-  };
-}
-
-describe.each(kinds)('pieces in a %s', (kind) => {
-  let opened: Opened;
-  const hour = 3600_000;
-  const text = Buffer.from('the same again and again. '.repeat(20_000));
-
-  beforeAll(async () => {
-    opened = await (kind === 'directory' ? openDirectory() : openBucket());
-  });
-  afterAll(releaseAll);
-
-  it('come back as they were put, compressed or not, the empty one too', async () => {
-    const { chunks } = opened.store;
-    for (const clear of [text, randomBytes(300_000), Buffer.alloc(0), Buffer.from('x')]) {
-      const { digest, storedBytes } = await chunks.put(clear);
-      await chunks.sync();
-      expect(digest).toBe(digestOf(clear));
-      expect(storedBytes).toBeLessThan(clear.length + 100);
-      expect((await chunks.get(digest)).equals(clear)).toBe(true);
-    }
-    const { storedBytes } = await chunks.put(Buffer.concat([text, Buffer.from('.')]));
-    expect(storedBytes).toBeLessThan(text.length / 20);
-  });
-
-  it('are stored once, also when they are put at the same time', async () => {
-    const { chunks } = opened.store;
-    const clear = randomBytes(200_000);
-    const puts = await Promise.all([chunks.put(clear), chunks.put(clear), chunks.put(clear)]);
-    expect(new Set(puts.map(({ digest }) => digest)).size).toBe(1);
-    expect(await chunks.put(clear)).toEqual({ digest: digestOf(clear), storedBytes: 0 });
-  });
-
-  it('that are not there are told apart from those that are', async () => {
-    const { chunks } = opened.store;
-    const { digest } = await chunks.put(randomBytes(10));
-    const other = digestOf(randomBytes(10));
-    expect(await chunks.missing([digest, other])).toEqual(new Set([other]));
-    await expect(chunks.get(other)).rejects.toThrow(ArtifactNotFound);
-    await expect(chunks.get('../../etc/passwd')).rejects.toThrow(ArtifactNotFound);
-  });
-
-  it('that were changed or cut where they lie are refused', async () => {
-    const { chunks } = opened.store;
-    const [raw, packed] = [await chunks.put(randomBytes(5000)), await chunks.put(text)];
-    const file = await opened.fileOf(raw.digest);
-    const bytes = await readFile(file);
-    bytes[100] = (bytes[100] ?? 0) ^ 1;
-    await writeFile(file, bytes);
-    await expect(chunks.get(raw.digest)).rejects.toThrow(DigestMismatch);
-    await truncate(await opened.fileOf(packed.digest), 40);
-    await expect(chunks.get(packed.digest)).rejects.toThrow(ChunkUnreadable);
-    const bomb = Buffer.from(bytes);
-    bomb.writeUInt8(1, 0);
-    bomb.writeUInt32LE(0xffff_ffff, 1);
-    await writeFile(file, bomb);
-    await expect(chunks.get(raw.digest)).rejects.toThrow(/claims 4294967295 bytes/);
-  });
-
-  it('are dropped when nothing live needs them and they are old, and only then', async () => {
-    const store = await opened.reopen(hour);
-    const { chunks } = store;
-    const content = randomBytes(1000);
-    const put = async (clear = randomBytes(1000)) => (await chunks.put(clear)).digest;
-    const [needed, useless, young, wantedAgain] = [
-      await put(),
-      await put(),
-      await put(),
-      await put(content),
-    ];
-    const writer = new ManifestWriter(chunks);
-    writer.add({
-      type: 'file',
-      mode: 0o644,
-      uid: 0,
-      gid: 0,
-      size: 1000,
-      modifiedAtNs: 1n,
-      path: 'file',
-      target: '',
-      attributes: [],
-      content: {
-        digest: createHash('sha256')
-          .update(await chunks.get(needed))
-          .digest('hex'),
-        extents: [{ offset: 0, length: 1000 }],
-        segments: [{ chunk: needed, offset: 0, length: 1000 }],
-      },
+    it('come back as they were put, compressed or not, the empty one too', async () => {
+      const { chunks } = opened.store;
+      for (const clear of [text, randomBytes(300_000), Buffer.alloc(0), Buffer.from('x')]) {
+        const { digest, storedBytes } = await chunks.put(clear);
+        await chunks.sync();
+        expect(digest).toBe(digestOf(clear));
+        expect(storedBytes).toBeLessThan(clear.length + 100);
+        expect((await chunks.get(digest)).equals(clear)).toBe(true);
+      }
+      const { storedBytes } = await chunks.put(Buffer.concat([text, Buffer.from('.')]));
+      expect(storedBytes).toBeLessThan(text.length / 20);
     });
-    const { artifact, root } = await writer.finish(null);
-    for (const digest of [needed, useless, wantedAgain, artifact, ...root.manifest])
-      await opened.age(digest, 2 * hour);
-    await chunks.put(content);
-    const collected = await store.collect({ checkpoints: [artifact], bundles: [] });
-    expect(collected.dropped).toBeGreaterThanOrEqual(1);
-    for (const digest of [needed, young, wantedAgain, artifact, ...root.manifest])
-      expect((await chunks.get(digest)).length).toBeGreaterThan(0);
-    await expect(chunks.get(useless)).rejects.toThrow(ArtifactNotFound);
-  });
 
-  it('are not dropped while a live checkpoint cannot be read', async () => {
-    const store = await opened.reopen(hour);
-    const { digest } = await store.chunks.put(randomBytes(1000));
-    await opened.age(digest, 2 * hour);
-    const unknown = digestOf(randomBytes(8));
-    await expect(store.collect({ checkpoints: [unknown], bundles: [] })).rejects.toThrow(
-      ArtifactNotFound,
-    );
-    expect((await store.chunks.get(digest)).length).toBe(1000);
-  });
+    it('are stored once, also when they are put at the same time', async () => {
+      const { chunks } = opened.store;
+      const clear = randomBytes(200_000);
+      const puts = await Promise.all([chunks.put(clear), chunks.put(clear), chunks.put(clear)]);
+      expect(new Set(puts.map(({ digest }) => digest)).size).toBe(1);
+      expect(await chunks.put(clear)).toEqual({ digest: digestOf(clear), storedBytes: 0 });
+    });
 
-  it('share their place with bundles, which come back verified and are refused under another name', async () => {
-    const { store } = opened;
-    const content = randomBytes(300_000);
-    const source = async function* () {
-      for (let at = 0; at < content.length; at += 7000) yield content.subarray(at, at + 7000);
-    };
-    const put = (digest: Digest, maxBytes = 1e6) =>
-      store.put(digest, source(), { owner: 'ada', maxBytes });
-    const digest = digestOf(content);
-    expect(await put(digest)).toEqual({ digest, bytes: content.length, deduplicated: false });
-    expect(await put(digest)).toMatchObject({ deduplicated: true });
-    expect((await buffer((await store.open(digest)).stream)).equals(content)).toBe(true);
-    await expect(put(digestOf(Buffer.from('other')))).rejects.toThrow(DigestMismatch);
-    await expect(put(digest, 1000)).rejects.toThrow(ArtifactTooLarge);
-    await expect(store.open(digestOf(Buffer.from('other')))).rejects.toThrow(ArtifactNotFound);
-  });
+    it('that are not there are told apart from those that are', async () => {
+      const { chunks } = opened.store;
+      const { digest } = await chunks.put(randomBytes(10));
+      const other = digestOf(randomBytes(10));
+      expect(await chunks.missing([digest, other])).toEqual(new Set([other]));
+      await expect(chunks.get(other)).rejects.toThrow(ArtifactNotFound);
+      await expect(chunks.get('../../etc/passwd')).rejects.toThrow(ArtifactNotFound);
+    });
 
-  it('leave a bundle alone that a session may still be started with, and its owner’s right to it', async () => {
-    const store = await opened.reopen(1);
-    const put = async (content: Buffer) => {
+    it('that were changed or cut where they lie are refused', async () => {
+      const { chunks } = opened.store;
+      const [raw, packed] = [await chunks.put(randomBytes(5000)), await chunks.put(text)];
+      const bytes = await opened.readPiece(raw.digest);
+      bytes[100] = (bytes[100] ?? 0) ^ 1;
+      await opened.writePiece(raw.digest, bytes);
+      await expect(chunks.get(raw.digest)).rejects.toThrow(DigestMismatch);
+      const cutOff = (await opened.readPiece(packed.digest)).subarray(0, 40);
+      await opened.writePiece(packed.digest, cutOff);
+      await expect(chunks.get(packed.digest)).rejects.toThrow(ChunkUnreadable);
+      const bomb = Buffer.from(bytes);
+      bomb.writeUInt8(1, 0);
+      bomb.writeUInt32LE(0xffff_ffff, 1);
+      await opened.writePiece(raw.digest, bomb);
+      await expect(chunks.get(raw.digest)).rejects.toThrow(/claims 4294967295 bytes/);
+    });
+
+    it('are dropped when nothing live needs them and they are old, and only then', async () => {
+      const store = await opened.reopen(opened.graceMs);
+      const { chunks } = store;
+      const content = randomBytes(1000);
+      const put = async (clear = randomBytes(1000)) => (await chunks.put(clear)).digest;
+      const [needed, useless, wantedAgain] = [await put(), await put(), await put(content)];
+      const writer = new ManifestWriter(chunks);
+      writer.add({
+        type: 'file',
+        mode: 0o644,
+        uid: 0,
+        gid: 0,
+        size: 1000,
+        modifiedAtNs: 1n,
+        path: 'file',
+        target: '',
+        attributes: [],
+        content: {
+          digest: createHash('sha256')
+            .update(await chunks.get(needed))
+            .digest('hex'),
+          extents: [{ offset: 0, length: 1000 }],
+          segments: [{ chunk: needed, offset: 0, length: 1000 }],
+        },
+      });
+      const { artifact, root } = await writer.finish(null);
+      await opened.age([needed, useless, wantedAgain, artifact, ...root.manifest]);
+      const young = await put();
+      await chunks.put(content);
+      const collected = await store.collect({ checkpoints: [artifact], bundles: [] });
+      expect(collected.dropped).toBeGreaterThanOrEqual(1);
+      for (const digest of [needed, young, wantedAgain, artifact, ...root.manifest])
+        expect((await chunks.get(digest)).length).toBeGreaterThan(0);
+      await expect(chunks.get(useless)).rejects.toThrow(ArtifactNotFound);
+    });
+
+    it('are not dropped while a live checkpoint cannot be read', async () => {
+      const store = await opened.reopen(opened.graceMs);
+      const { digest } = await store.chunks.put(randomBytes(1000));
+      await opened.age([digest]);
+      const unknown = digestOf(randomBytes(8));
+      await expect(store.collect({ checkpoints: [unknown], bundles: [] })).rejects.toThrow(
+        ArtifactNotFound,
+      );
+      expect((await store.chunks.get(digest)).length).toBe(1000);
+    });
+
+    it('share their place with bundles, which come back verified and are refused under another name', async () => {
+      const { store } = opened;
+      const content = randomBytes(300_000);
+      const source = async function* () {
+        for (let at = 0; at < content.length; at += 7000) yield content.subarray(at, at + 7000);
+      };
+      const put = (digest: Digest, maxBytes = 1e6) =>
+        store.put(digest, source(), { owner: 'ada', maxBytes });
       const digest = digestOf(content);
-      const source = (async function* () {
-        yield content;
-      })();
-      await store.put(digest, source, { owner: 'ada', maxBytes: 1e6 });
-      return digest;
-    };
-    const [live, dead] = [await put(randomBytes(2000)), await put(randomBytes(2000))];
-    await new Promise((resolve) => setTimeout(resolve, 1100));
-    await store.collect({ checkpoints: [], bundles: [live] });
-    const later = await opened.reopen(hour);
-    expect((await later.open(live)).bytes).toBe(2000);
-    await expect(store.open(dead)).rejects.toThrow(ArtifactNotFound);
-    expect([await later.ownedBy('ada', live), await later.ownedBy('ada', dead)]).toEqual([
-      true,
-      false,
-    ]);
-    expect(await later.ownedBy('eve', live)).toBe(false);
+      expect(await put(digest)).toEqual({ digest, bytes: content.length, deduplicated: false });
+      expect(await put(digest)).toMatchObject({ deduplicated: true });
+      expect((await buffer((await store.open(digest)).stream)).equals(content)).toBe(true);
+      await expect(put(digestOf(Buffer.from('other')))).rejects.toThrow(DigestMismatch);
+      await expect(put(digest, 1000)).rejects.toThrow(ArtifactTooLarge);
+      await expect(store.open(digestOf(Buffer.from('other')))).rejects.toThrow(ArtifactNotFound);
+    });
+
+    it('leave a bundle alone that a session may still be started with, and its owner’s right to it', async () => {
+      const store = await opened.reopen(1);
+      const put = async (content: Buffer) => {
+        const digest = digestOf(content);
+        const source = (async function* () {
+          yield content;
+        })();
+        await store.put(digest, source, { owner: 'ada', maxBytes: 1e6 });
+        return digest;
+      };
+      const [live, dead] = [await put(randomBytes(2000)), await put(randomBytes(2000))];
+      await new Promise((resolve) => setTimeout(resolve, 1100));
+      await store.collect({ checkpoints: [], bundles: [live] });
+      const later = await opened.reopen(hour);
+      expect((await later.open(live)).bytes).toBe(2000);
+      await expect(store.open(dead)).rejects.toThrow(ArtifactNotFound);
+      expect([await later.ownedBy('ada', live), await later.ownedBy('ada', dead)]).toEqual([
+        true,
+        false,
+      ]);
+      expect(await later.ownedBy('eve', live)).toBe(false);
+    });
   });
-});
 
 it('leaves nothing half written behind in the directory', async () => {
   const root = await mkdtemp(join(tmpdir(), 'vmux-chunks-'));
