@@ -66,6 +66,29 @@ describeUnless(isRoot && isReadable(), because)('the provider that nobody named'
     );
   }, 120_000);
 
+  const mayUser = spawnSync(nobodySpecial.prefix[0] ?? '', [
+    ...nobodySpecial.prefix.slice(1),
+    ...['unshare', '--user', '--map-root-user', 'true'],
+  ]);
+  skipUnless(mayUser.status === 0, 'users may not make namespaces here')(
+    'is ns without root for a user who has no engine',
+    async () => {
+      const user = new Newcomer(undefined, nowhere, nobodySpecial);
+      const first = await user.vmux('run', '--', 'id -u; echo hello > /tmp/a; cat /tmp/a');
+      expect(first).toMatchObject({ code: 0, stdout: '0\nhello\n' });
+      expect(first.stderr).toMatch(
+        /provider ns: this is not root; docker: no Docker engine answers.*, and \/bin\/true runs in it/,
+      );
+      const { code, stdout } = await user.vmux('doctor', '--json');
+      expect(code).toBe(0);
+      expect(JSON.parse(stdout).findings).toContainEqual({
+        ...{ what: 'sandboxes by namespaces (ns)', state: 'good' },
+        detail: 'without root, tried by the runner',
+      });
+    },
+    120_000,
+  );
+
   skipUnless(noEngine === undefined, noEngine ?? '')(
     'is docker for a user who is not root and whose engine answers',
     async () => {
