@@ -64,6 +64,20 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('what a session
     expect(unknown.status).toBe(404);
   });
 
+  it('is told for the session as a whole: processor, GiB-seconds, bytes and the peak', async () => {
+    await run('head -c 1000000 /dev/urandom > /workspace/written; sync; echo five');
+    const { usage } = (await api.get(`/v1/sessions/${session}`)).json;
+    expect(usage.cpuSeconds).toBeGreaterThanOrEqual(0.1);
+    expect(usage.peakMemoryBytes).toBeGreaterThan(40 * MIB);
+    expect(usage.outputBytes).toBe(5);
+    expect(usage.writtenBytes).toBeGreaterThanOrEqual(1_000_000);
+    expect(usage.sandboxSeconds).toBeGreaterThan(0);
+    expect(usage.memoryGibSeconds).toBeCloseTo(usage.sandboxSeconds / 8, 2);
+    const stats = (await api.get(`/v1/sessions/${session}/stats`)).json;
+    expect(stats.usage).toMatchObject({ cpuSeconds: usage.cpuSeconds, outputBytes: 5 });
+    expect(stats.usage.memoryGibSeconds).toBeGreaterThan(usage.memoryGibSeconds);
+  });
+
   it('is warned of before all of the memory is taken', async () => {
     const exec = await api.post(`/v1/sessions/${session}/execs`, {
       command: `exec python3 -c 'import time; held = b"x" * (112 << 20); time.sleep(1000)'`,

@@ -87,6 +87,8 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('the time of a 
     expect(drawn.split('\n')[0]).toContain(session.id);
     expect(drawn).toContain(`─ ${first.id} *`);
     expect(drawn).toMatch(/[│ ] {2}└─ grand-/);
+    const told = (await cli(['history', session.id], stack.env)).stdout.toString();
+    for (const id of forks) expect(told).toContain(id);
   }, 180_000);
 
   it('forks from any point of the history that a checkpoint stands before', async () => {

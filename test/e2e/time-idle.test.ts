@@ -1,13 +1,20 @@
 import { describeUnless, releaseAll, until } from '@vmux/testing';
-import { EmbeddedStack } from '../support/embedded-stack';
+import { cli } from '../../apps/cli/test/cli';
+import { type ClientSession, EmbeddedStack } from '../support/embedded-stack';
+import { PreviewClient } from '../support/preview-client';
+import { TerminalClient } from '../support/terminal-client';
 
 const isRoot = process.getuid?.() === 0;
 const PATIENCE = { timeoutMs: 90_000, everyMs: 100 };
+const EVERY_MS = 10_000;
 
 describeUnless(isRoot, 'namespace sandboxes need root on Linux')('a session nobody uses', () => {
   let stack: EmbeddedStack;
+  let stored: ClientSession;
   beforeAll(async () => {
     stack = await EmbeddedStack.start();
+    // Grows old while the others are looked at.
+    stored = await stack.create({ policy: { checkpointEveryMs: EVERY_MS } });
   }, 120_000);
   afterAll(async () => {
     await stack?.stop();
@@ -40,6 +47,50 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('a session nobo
     expect((await working.info()).status).toBe('running');
   }, 180_000);
 
+  it('is not idle while somebody types, gives it input, or looks at an app of its', async () => {
+    const [typed, fed, visited, left] = await Promise.all([1, 2, 3, 4].map(() => idleAfter(6_000)));
+    if (!typed || !fed || !visited || !left) throw new Error('not created');
+    const { json: shell } = await stack.api.post(`${typed.path}/shell`, {});
+    const attach = `${typed.path}/execs/${shell.id}/attach`;
+    const terminal = await TerminalClient.open(stack.api.url, attach, { key: stack.api.key });
+    const cat = await fed.start('cat > /dev/null', { stdin: true, keepsAwake: false });
+    const serve = 'exec python3 -m http.server --bind 127.0.0.1 8000';
+    await visited.start(serve, { keepsAwake: false });
+    const { token } = (await stack.api.post(`${visited.path}/ports/8000/token`, {})).json;
+    const visitor = new PreviewClient(stack.api.url, visited.id, 8000, token);
+    await left.run('true');
+    for (let goesOn = true; goesOn; goesOn = (await left.info()).status !== 'suspended') {
+      terminal.type(' ');
+      await stack.api.call('POST', `${fed.path}/execs/${cat}/stdin`, { body: Buffer.from('x') });
+      await visitor.get('/');
+      await new Promise((done) => setTimeout(done, 300));
+    }
+    for (const session of [typed, fed, visited]) {
+      expect((await session.info()).status).toBe('running');
+      const types = await session.types();
+      expect(types).toContain('ActivityObserved');
+      expect(types).not.toContain('SuspendRequested');
+    }
+    terminal.close();
+    for (const session of [typed, fed, visited]) await session.becomes('suspended');
+  }, 180_000);
+
+  it('is kept for as long as the command line says, and not longer than a week', async () => {
+    const policy = ['--idle-timeout', '1s', '--keep'];
+    const ran = await cli(['run', '--name', 'kept', ...policy, '1h', '--', 'true'], stack.env);
+    expect(ran).toMatchObject({ code: 0 });
+    const { json } = await stack.api.get('/v1/sessions?name=kept');
+    const kept = stack.session(json.sessions[0].id);
+    const left = await idleAfter(1_000);
+    await left.becomes('suspended');
+    expect(await kept.info()).toMatchObject({
+      status: 'running',
+      spec: { policy: { idleTimeoutMs: 1_000, keepMs: 3_600_000 } },
+    });
+    const refused = await cli(['run', '--keep', '169h', '--', 'true'], stack.env);
+    expect(refused.code).not.toBe(0);
+  }, 120_000);
+
   it('is kept for as long as was asked, and its deadlines survive a restart of what keeps them', async () => {
     const [kept, left] = await Promise.all([
       idleAfter(1_000, { keepMs: 3_600_000 }),
@@ -58,5 +109,19 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('a session nobo
     const cause = await causeOf(session, 'StopRequested');
     expect([types.includes('LimitExceeded'), cause]).toEqual([true, 'max_runtime']);
     expect(types.indexOf('LimitExceeded')).toBeLessThan(types.indexOf('StopRequested'));
+  }, 120_000);
+
+  it('is stored by itself every so often, where that was asked for', async () => {
+    const requests = await until(async () => {
+      const events = await stored.events();
+      const asked = events.filter(({ type }) => type === 'CheckpointRequested');
+      const taken = events.filter(({ type }) => type === 'CheckpointTaken');
+      return asked.length > 1 && taken.length > 1 && asked.map(({ data }) => data);
+    }, PATIENCE);
+    for (const { cause } of requests) expect(cause).toBe('policy');
+    const times = requests.map(({ at }) => Number(at));
+    for (const [n, at] of times.slice(1).entries())
+      expect(at - (times[n] ?? 0)).toBeGreaterThanOrEqual(EVERY_MS);
+    expect((await stored.info()).status).toBe('running');
   }, 120_000);
 });

@@ -13,7 +13,7 @@ import { firstProcessOf } from '../support/sandboxes';
 
 const isRoot = process.getuid?.() === 0;
 const noDocker = noDockerEngineBecause();
-const ROUNDS = Number(process.env.VMUX_INTEGRITY_ROUNDS || 6);
+const ROUNDS = Number(process.env.VMUX_INTEGRITY_ROUNDS || 20);
 const SEED = Number(process.env.VMUX_SEED || 20_261_118);
 const PATIENCE = { timeoutMs: 90_000, everyMs: 50 };
 
