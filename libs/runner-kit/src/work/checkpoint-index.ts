@@ -1,6 +1,7 @@
 import type { FileContent } from '@vmux/artifacts';
 import type { SandboxId } from '../driver';
 import type { ScannedEntry } from '../supervisor-tree-answers';
+import type { IndexFiles } from './index-files';
 
 /**
  * The clock that files are stamped with stands still for up to 10 ms: a change that soon after a look may
@@ -11,7 +12,8 @@ const MAX_SANDBOXES = 64;
 /** Of all of them together. */
 const MAX_FILES = 1_000_000;
 
-interface Known {
+/** A file as it was when its bytes were read. */
+export interface KnownFile {
   readonly size: number;
   readonly modifiedAtNs: bigint;
   readonly changedAtNs: bigint;
@@ -24,23 +26,31 @@ interface Known {
  * changed since. A cache: losing it costs time.
  */
 export class FileIndex {
-  private readonly files = new Map<string, Known>();
+  private readonly known = new Map<string, KnownFile>();
   private kept: ReadonlySet<string> = new Set();
 
   get isEmpty(): boolean {
-    return this.files.size === 0;
+    return this.known.size === 0;
   }
 
   get size(): number {
-    return this.files.size;
+    return this.known.size;
+  }
+
+  files(): Iterable<readonly [path: string, file: KnownFile]> {
+    return this.known;
+  }
+
+  put(path: string, file: KnownFile): void {
+    this.known.set(path, file);
   }
 
   *contents(): Generator<readonly [path: string, content: FileContent]> {
-    for (const [path, { content }] of this.files) yield [path, content];
+    for (const [path, { content }] of this.known) yield [path, content];
   }
 
   find(entry: ScannedEntry): FileContent | undefined {
-    const known = this.files.get(entry.path);
+    const known = this.known.get(entry.path);
     const same =
       known?.size === entry.size &&
       known.modifiedAtNs === entry.modifiedAtNs &&
@@ -52,12 +62,12 @@ export class FileIndex {
   /** `scannedAtNs` is when the entry was looked at, before its bytes were read. */
   remember(entry: ScannedEntry, content: FileContent, scannedAtNs: bigint): void {
     const { path, mapped, size, modifiedAtNs, changedAtNs, identity } = entry;
-    if (mapped || changedAtNs > scannedAtNs - TICK_NS) this.files.delete(path);
-    else this.files.set(path, { size, modifiedAtNs, changedAtNs, identity, content });
+    if (mapped || changedAtNs > scannedAtNs - TICK_NS) this.known.delete(path);
+    else this.known.set(path, { size, modifiedAtNs, changedAtNs, identity, content });
   }
 
   forget(path: string): void {
-    this.files.delete(path);
+    this.known.delete(path);
   }
 
   /** What the session has in the store. */
@@ -75,33 +85,63 @@ export class FileIndex {
     this.kept = kept;
   }
 
+  keepPieces(pieces: Iterable<string>): void {
+    this.kept = new Set(pieces);
+  }
+
   /** Drops what is no longer there. */
   keepOnly(paths: ReadonlySet<string>): void {
-    for (const path of this.files.keys()) if (!paths.has(path)) this.files.delete(path);
+    for (const path of this.known.keys()) if (!paths.has(path)) this.known.delete(path);
   }
 }
 
-/** One index for each sandbox, for as many as are in use. */
+/** The indexes that are in use, by name; those that are not lie on the disk, if there is one for them. */
 export class FileIndexes {
-  private readonly indexes = new Map<string, FileIndex>();
+  private readonly indexes = new Map<string, Promise<FileIndex>>();
+  private readonly sizes = new Map<string, number>();
 
-  of({ sessionId, epoch, instance }: SandboxId): FileIndex {
-    const key = `${sessionId}/${epoch}/${instance}`;
-    const index = this.indexes.get(key) ?? new FileIndex();
+  constructor(
+    private readonly disk: IndexFiles | null = null,
+    private readonly make: () => FileIndex = () => new FileIndex(),
+  ) {}
+
+  of(key: string): Promise<FileIndex> {
+    const index = this.indexes.get(key) ?? this.load(key);
     this.indexes.delete(key);
     this.indexes.set(key, index);
     let files = 0;
-    for (const { size } of this.indexes.values()) files += size;
-    for (const [oldest, { size }] of this.indexes) {
+    for (const size of this.sizes.values()) files += size;
+    for (const oldest of this.indexes.keys()) {
       if (this.indexes.size <= MAX_SANDBOXES && files <= MAX_FILES) break;
       if (oldest === key) break;
+      files -= this.sizes.get(oldest) ?? 0;
       this.indexes.delete(oldest);
-      files -= size;
+      this.sizes.delete(oldest);
     }
     return index;
   }
 
-  forget({ sessionId, epoch, instance }: SandboxId): void {
-    this.indexes.delete(`${sessionId}/${epoch}/${instance}`);
+  /** For whoever comes after this process. */
+  async keep(key: string): Promise<void> {
+    const index = await this.indexes.get(key);
+    if (!index) return;
+    this.sizes.set(key, index.size);
+    await this.disk?.save(key, index);
+  }
+
+  async forget(key: string): Promise<void> {
+    this.indexes.delete(key);
+    this.sizes.delete(key);
+    await this.disk?.forget(key);
+  }
+
+  private async load(key: string): Promise<FileIndex> {
+    const index = this.make();
+    await this.disk?.load(key, index);
+    this.sizes.set(key, index.size);
+    return index;
   }
 }
+
+export const indexKeyOf = ({ sessionId, epoch, instance }: SandboxId): string =>
+  `${sessionId}/${epoch}/${instance}`;

@@ -9,7 +9,8 @@ import type { Base, Checkpoint } from '@vmux/events';
 import type { CreateOptions, SandboxDriver, SandboxSpec } from '../driver';
 import { DriverRefused, DriverUnavailable, SandboxError } from '../errors';
 import { Bases, baseOf } from './base-of';
-import { FileIndexes } from './checkpoint-index';
+import { FileIndexes, indexKeyOf } from './checkpoint-index';
+import { IndexFiles } from './index-files';
 import { NativeCheckpoints } from './native-checkpoints';
 import { pause } from './pause';
 import { removedBy } from './removed-by';
@@ -23,6 +24,8 @@ export interface CheckpointsSettings {
   readonly log: Log;
   readonly artifacts: ArtifactStore | undefined;
   readonly journal: RunnerJournal;
+  /** For what is known of files across restarts. */
+  readonly indexDirectory?: string;
   readonly signal: AbortSignal;
 }
 
@@ -35,12 +38,15 @@ const LOOK_MS = 20;
 
 /** The portable checkpoints of this runner's sandboxes: taken, and put into new ones. */
 export class Checkpoints {
-  private readonly indexes = new FileIndexes();
+  private readonly indexes: FileIndexes;
   private readonly bases = new Bases();
   private readonly native: NativeCheckpoints;
 
   constructor(private readonly settings: CheckpointsSettings) {
-    this.native = new NativeCheckpoints(settings);
+    const { indexDirectory } = settings;
+    const disk = indexDirectory === undefined ? null : new IndexFiles(indexDirectory);
+    this.indexes = new FileIndexes(disk);
+    this.native = new NativeCheckpoints(settings, disk);
   }
 
   /** A new sandbox: at once with the files of a checkpoint, where its driver has them. */
@@ -88,13 +94,14 @@ export class Checkpoints {
     const taken = await takeCheckpoint({
       client,
       store,
-      index: this.indexes.of(id),
+      index: await this.indexes.of(indexKeyOf(id)),
       base: origin?.base ?? UNKNOWN_BASE,
       removed: async () => [...((await driver.removed?.(id, { signal })) ?? []), ...removedBefore],
       maxBytes: Math.max(LEAST_ROOM, limits.diskMiB * ROOM_FACTOR * MiB),
       hold,
       signal,
     });
+    this.native.later(() => this.indexes.keep(indexKeyOf(id)));
     if (hold) await this.untilCarried({ id, driver, worker });
     const base = origin?.base ?? UNKNOWN_BASE;
     const kept = await this.native.keep({ id, driver, worker }, taken.artifact, store);
@@ -117,7 +124,7 @@ export class Checkpoints {
     const store = this.store();
     const { base } = present ? { base: taken } : await this.originOf(held, image);
     const client = await held.worker.client();
-    const index = this.indexes.of(held.id);
+    const index = await this.indexes.of(indexKeyOf(held.id));
     try {
       const settings = { client, store, index, base, allowBaseChange, present, signal };
       return { base, restoredDigest: await restoreCheckpoint(checkpoint, settings) };
@@ -136,8 +143,8 @@ export class Checkpoints {
     return this.native.forget(drivers, sessionId);
   }
 
-  forget({ id }: Held): void {
-    this.indexes.forget(id);
+  forget({ id }: Held): Promise<void> {
+    return this.indexes.forget(indexKeyOf(id));
   }
 
   private store() {

@@ -4,7 +4,8 @@ import type { Base, Checkpoint } from '@vmux/events';
 import type { CreateOptions, SandboxDriver, SandboxSpec } from '../driver';
 import { DriverRefused } from '../errors';
 import type { ScannedEntry } from '../supervisor-tree-answers';
-import { FileIndex } from './checkpoint-index';
+import { FileIndex, FileIndexes } from './checkpoint-index';
+import type { IndexFiles } from './index-files';
 import { checkpointFiles } from './layer-stream';
 import type { Held, Log } from './sandboxes';
 import { type TakenTree, takeCheckpoint } from './take-checkpoint';
@@ -19,18 +20,22 @@ const MiB = 1024 * 1024;
 const MAX_ARCHIVED_BYTES = 1024 * 1024 * MiB;
 /** Of one session; older ones are restored from their portable form. */
 const KEPT_OF_A_SESSION = 8;
-const MAX_INDEXES = 32;
 /** More than that are not worth waiting for. */
 const MAX_WAITING = 32;
 
 /** Checkpoints in the form that a driver has of its own: taken and restored at once, whatever their size. */
 export class NativeCheckpoints {
-  private readonly indexes = new Map<string, FileIndex>();
+  private readonly indexes: FileIndexes;
   private archiving: Promise<unknown> = Promise.resolve();
   private keeping: Promise<unknown> = Promise.resolve();
   private waiting = 0;
 
-  constructor(private readonly settings: NativeSettings) {}
+  constructor(
+    private readonly settings: NativeSettings,
+    disk: IndexFiles | null,
+  ) {
+    this.indexes = new FileIndexes(disk, () => new CloneIndex());
+  }
 
   /** Undefined when the driver has no such form here: the portable one is taken instead. */
   async take(
@@ -73,18 +78,25 @@ export class NativeCheckpoints {
     });
     if (!keeper) return null;
     const { ref } = keeper;
+    this.later(async () => {
+      await keeper.keep(checkpointFiles(store, artifact), { signal });
+      await this.prune(driver, id.sessionId, ref);
+    });
+    return { provider: driver.provider, runnerId, ref };
+  }
+
+  /** What nobody waits for, one after the other; what comes of it is worth having, not owed. */
+  later(work: () => Promise<void>): void {
+    const { signal, log } = this.settings;
     this.waiting += 1;
     this.keeping = this.keeping
-      .then(() => keeper.keep(checkpointFiles(store, artifact), { signal }))
-      .then(() => this.prune(driver, id.sessionId, ref))
+      .then(work)
       .catch((error) => {
-        if (!signal.aborted)
-          log('a checkpoint has no form of its driver', { ref, reason: String(error) });
+        if (!signal.aborted) log('nothing is kept to be faster with', { reason: String(error) });
       })
       .finally(() => {
         this.waiting -= 1;
       });
-    return { provider: driver.provider, runnerId, ref };
   }
 
   /** False when there is none here that fits: the sandbox is created and the portable form unpacked. */
@@ -115,7 +127,7 @@ export class NativeCheckpoints {
 
   /** The session is no more, or was never here. */
   async forget(drivers: readonly SandboxDriver[], sessionId: string): Promise<void> {
-    this.indexes.delete(sessionId);
+    await this.indexes.forget(sessionId);
     for (const driver of drivers)
       for (const kept of (await driver.checkpoints?.()) ?? [])
         if (kept.sessionId === sessionId) await driver.forget?.(kept.ref);
@@ -135,13 +147,14 @@ export class NativeCheckpoints {
     const sessionId = known.find((each) => each.ref === ref)?.sessionId;
     if (sessionId === undefined)
       throw new DriverRefused('unsupported', 'the runner no longer has the checkpoint');
+    const index = await this.indexes.of(sessionId);
     const taken = await driver.readCheckpoint(
       { ref, bytes },
       ({ id, client }) =>
         takeCheckpoint({
           client,
           store,
-          index: this.indexOf(sessionId),
+          index,
           base,
           removed: async () => (await driver.removed?.(id, { signal })) ?? [],
           maxBytes: MAX_ARCHIVED_BYTES,
@@ -150,6 +163,7 @@ export class NativeCheckpoints {
         }),
       { signal },
     );
+    await this.indexes.keep(sessionId);
     await this.prune(driver, sessionId, ref);
     return taken;
   }
@@ -162,17 +176,6 @@ export class NativeCheckpoints {
     const upTo = mine.findIndex((each) => each.ref === ref) + 1;
     for (const old of mine.slice(0, Math.max(0, upTo - KEPT_OF_A_SESSION)))
       await driver.forget?.(old.ref);
-  }
-
-  private indexOf(sessionId: string): FileIndex {
-    const index = this.indexes.get(sessionId) ?? new CloneIndex();
-    this.indexes.delete(sessionId);
-    this.indexes.set(sessionId, index);
-    for (const oldest of this.indexes.keys()) {
-      if (this.indexes.size <= MAX_INDEXES) break;
-      this.indexes.delete(oldest);
-    }
-    return index;
   }
 }
 

@@ -17,6 +17,8 @@ export interface OrderDeskSettings {
   readonly sandboxes: Sandboxes;
   readonly reporter: Reporter;
   readonly journal: RunnerJournal;
+  /** For what is known of files across restarts. */
+  readonly indexDirectory?: string;
   readonly artifacts: ArtifactStore | undefined;
   readonly setup: Setup;
   readonly creations: Creations;
@@ -214,7 +216,7 @@ export class OrderDesk {
     if (held && (order.instance === null || held.id.instance === order.instance)) {
       if (order.data.drain) await this.endExecs(held, order.data.graceMs);
       await sandboxes.destroy(held);
-      this.checkpoints.forget(held);
+      await this.checkpoints.forget(held);
     }
     const instance = order.instance ?? held?.id.instance ?? givenUp?.instance;
     if (instance) await this.report(order, instance, { type: 'SandboxReleased', data: {} });

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
 import { statfs } from 'node:fs/promises';
 import { cpus, freemem, loadavg } from 'node:os';
+import { join } from 'node:path';
 import type { ArtifactStore } from '@vmux/artifacts';
 import {
   type Heartbeat,
@@ -75,6 +76,7 @@ export async function startRunner(settings: RunnerSettings): Promise<Runner> {
     sandboxes,
     reporter,
     journal,
+    indexDirectory: join(settings.journalDirectory, '../index'),
     artifacts,
     setup,
     creations,
