@@ -78,6 +78,23 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('the set-up of 
     expect(setup.manifests.map(({ kind }: { kind: string }) => kind)).toEqual(['script', 'npm']);
   }, 180_000);
 
+  it('trusts whom the system of the sandbox trusts, unless it is told otherwise', async () => {
+    const saying = 'echo "by $NODE_EXTRA_CA_CERTS $SSL_CERT_FILE $PIP_CERT"';
+    const bundle = await setups.bundle({
+      'package.json': JSON.stringify({
+        ...{ name: 'app', dependencies: { near: 'file:./near' } },
+        scripts: { postinstall: `${saying} > /tmp/trusted` },
+      }),
+      'near/package.json': '{"name":"near","version":"1.0.0"}',
+    });
+    const env = { PIP_CERT: '/own.crt' };
+    const { json } = await api.post('/v1/sessions', { name: 'trust', bundle, env });
+    const system = '/etc/ssl/certs/ca-certificates.crt';
+    expect(await setups.run(json.id, 'cat /tmp/trusted')).toMatchObject({
+      output: { stdout: { text: `by ${system} ${system} /own.crt\n` } },
+    });
+  }, 180_000);
+
   it('that fails keeps the command from running and says where to look', async () => {
     const bundle = await setups.bundle({ 'requirements.txt': '--no-index\nabsent==1.0\n' });
     const session = await setups.session(bundle);

@@ -19,6 +19,16 @@ const MAX_MANIFEST_BYTES = 1024 * 1024;
 const MAX_LOCK_BYTES = 64 * 1024 * 1024;
 const TOOLS = ['uv', 'python3', 'pip3', 'pip', 'node', 'npm', 'pnpm', 'yarn', 'bun', 'go', 'cargo'];
 
+const SYSTEM_CERTIFICATES = '/etc/ssl/certs/ca-certificates.crt';
+/** Node, uv and pip bring authorities of their own: who is trusted by the system is trusted by them too. */
+const TRUST = [
+  `if [ -r ${SYSTEM_CERTIFICATES} ]; then`,
+  ...['NODE_EXTRA_CA_CERTS', 'SSL_CERT_FILE', 'PIP_CERT'].map(
+    (name) => `export ${name}="\${${name}:-${SYSTEM_CERTIFICATES}}"`,
+  ),
+  'fi',
+].join('\n');
+
 /** Looks at the top level of a new sandbox's workspace, through its supervisor, before anything has run. */
 export async function detectSetup(
   files: SupervisorFiles,
@@ -47,7 +57,7 @@ export async function detectSetup(
   if (installs.length === 0) return undefined;
   const digests = await digestsOf(files, path, names, installs, signal);
   const lines = installs.flatMap((install) => install.lines);
-  const command = { kind: 'shell' as const, line: ['set -ex', ...lines].join('\n') };
+  const command = { kind: 'shell' as const, line: [TRUST, 'set -ex', ...lines].join('\n') };
   return {
     found: {
       manifests: installs.map(({ kind, manifest }) => ({
