@@ -90,6 +90,20 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('./vmux', () =>
     });
   }, 120_000);
 
+  it('shows why what a directory asks for could not be installed, also when nothing stays', async () => {
+    const cwd = join(user.home, 'asks');
+    mkdirSync(cwd);
+    writeFileSync(join(cwd, 'requirements.txt'), '--no-index\nabsent==1.0\n');
+    const line = ['run', '--rm', '--setup', 'auto', '--', 'echo', 'ran'];
+    const { code, stdout, stderr } = await user.with({ cwd }, ...line);
+    expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
+    expect(stderr).toMatch(/^vmux: set-up: .*absent==1\.0/m);
+    expect(stderr).toContain('to look into it: without --rm; to run the command all the same');
+    expect(stderr).not.toContain('vmux logs');
+    const without = await user.with({ cwd }, 'run', '--rm', '--setup', 'none', '--', 'echo', 'ran');
+    expect(without).toMatchObject({ code: 0, stdout: 'ran\n' });
+  }, 120_000);
+
   it('hands INT on to a command, which ends as it likes', async () => {
     const line = 'trap "echo caught; exit 9" INT; echo ready; while :; do sleep 0.1; done';
     const running = user.start({}, 'run', '--rm', '--', line);

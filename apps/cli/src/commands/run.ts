@@ -2,6 +2,7 @@ import { type CreateOptions, Sandbox, type Vmux, VmuxError } from '@vmux/sdk';
 import { parsed } from '../arguments';
 import { type Bundle, bundleOf } from '../bundle/bundle';
 import { exitCodes, Failure, UsageError } from '../failure';
+import { offsetOfLastLines } from '../log-place';
 import { checkProvider } from '../offers';
 import { chosenProvider } from '../provider-choice';
 import { findServer, rememberLast } from '../server';
@@ -15,6 +16,8 @@ import { inBackground, inForeground, previewsOf, reachable, sayPreviews } from '
 import { type RunPlan, runOptions, runPlan } from './run-plan';
 import { watching } from './starting';
 import { bringUp } from './up';
+
+const shownSetUpLines = 20;
 
 /** A new session and a command in it. */
 export async function run(args: readonly string[]): Promise<number> {
@@ -89,7 +92,7 @@ export async function run(args: readonly string[]): Promise<number> {
   if (result.exit.kind === 'not_started' && result.exit.reason === 'session_failed')
     await sayWhy(sandbox);
   if (result.exit.kind === 'not_started' && result.exit.reason === 'setup_failed')
-    await say(`see why: vmux logs ${sandbox.id}; to run it all the same: --setup none`);
+    await showSetUp(sandbox, removes);
   return ended(code, sandbox, removes);
 }
 
@@ -97,6 +100,17 @@ export async function run(args: readonly string[]): Promise<number> {
 async function sayWhy(sandbox: Sandbox): Promise<void> {
   const { message } = await sandbox.info();
   for (const line of message?.split('\n') ?? []) await say(visible(line));
+}
+
+/** The end of its output: with the session gone there is nowhere else to look. */
+async function showSetUp(sandbox: Sandbox, removes: boolean): Promise<void> {
+  const offset = await offsetOfLastLines(sandbox, {}, shownSetUpLines);
+  let text = '';
+  for await (const item of sandbox.logs({ offset }))
+    if (item.kind === 'bytes') text += item.bytes.toString();
+  for (const line of text.trimEnd().split('\n')) await say(`set-up: ${visible(line)}`);
+  const all = removes ? 'to look into it: without --rm' : `all of it: vmux logs ${sandbox.id}`;
+  await say(`${all}; to run the command all the same: --setup none`);
 }
 
 async function ended(code: number, sandbox: Sandbox, removes: boolean): Promise<number> {
