@@ -49,6 +49,8 @@ export class FakeRunner {
     readonly bus: Bus,
     readonly runnerId = 'fake-1',
     readonly provider = 'ns',
+    /** Runners with the same one can take over each other's sandboxes. */
+    readonly pool?: string,
   ) {
     this.service = bus.serve(orderSubject(runnerId), { concurrency: 1024 }, async ({ data }) => {
       await this.obey(parseOrder(decodeJson(data))).catch((fault) => this.faults.push(fault));
@@ -100,6 +102,12 @@ export class FakeRunner {
   private async obey(order: Order): Promise<void> {
     this.orders.push(order);
     if (order.type === 'CreateSandbox') await this.create(order);
+    if (order.type === 'AdoptSandbox' && order.instance !== null) {
+      const { sessionId, epoch, instance } = order;
+      this.sandboxes.set(sessionId, { sessionId, epoch, instance });
+      const ready = { base: order.data.base, restoredDigest: null };
+      await this.report(this.sandboxOf(sessionId), 'SandboxReady', ready);
+    }
     if (order.type === 'StartExec') await this.start(order);
     if (order.type === 'CancelExec') await this.execs.get(order.data.execId)?.cancelled();
     if (order.type === 'SignalExec') {
@@ -148,10 +156,10 @@ export class FakeRunner {
 
   private beat(): void {
     const capabilities = ['pty', 'suspend', 'checkpoint', 'fork'];
-    const { runnerId, incarnation, provider, available } = this;
+    const { runnerId, incarnation, provider, available, pool } = this;
     const heartbeat = {
       ...{ runnerId, incarnation, at: Date.now(), draining: false },
-      providers: [{ provider, available, reason: null, capabilities, emulated: true }],
+      providers: [{ provider, available, reason: null, capabilities, emulated: true, pool }],
       capacity: {
         ...{ sandboxes: this.sandboxes.size, maxSandboxes: 10_000, freeMemoryMiB: 4096 },
         ...{ freeDiskMiB: 4096, cpus: 2, load: 0 },

@@ -61,8 +61,13 @@ export async function startStack(): Promise<Stack> {
   return { dir, nats, events, store, bus, env };
 }
 
-export function startRunner(stack: Stack, runnerId?: string, provider?: string): FakeRunner {
-  const runner = new FakeRunner(stack.bus, runnerId, provider);
+export function startRunner(
+  stack: Stack,
+  runnerId?: string,
+  provider?: string,
+  pool?: string,
+): FakeRunner {
+  const runner = new FakeRunner(stack.bus, runnerId, provider, pool);
   releaseLater(() => runner.stop());
   return runner;
 }
@@ -119,7 +124,8 @@ export async function startGateway(
   return { process: process_, port, url, log, api: new ApiClient(url, key) };
 }
 
-const roleOf = ({ dir }: Stack, user: string): NodeJS.ProcessEnv => ({
+/** What a process of that role is told; `test` may do anything. */
+export const roleOf = ({ dir }: Stack, user: (typeof ROLES)[number]): NodeJS.ProcessEnv => ({
   NATS_USER: user,
   NATS_PASSWORD_FILE: join(dir, `${user}.password`),
 });

@@ -1,7 +1,8 @@
-import { fact } from '@vmux/events';
-import { ON_NS, placementOn, report, systemCommand } from './domain-makers';
+import { fact, type Placement } from '@vmux/events';
+import { REASSIGN_AFTER_MS } from '../src/domain/state';
+import { command, ON_NS, placementOn, report, systemCommand } from './domain-makers';
 import { failed, lost, place, ready, rehydrate } from './domain-messages';
-import { created, given, issue, issued, requested, running } from './domain-spec';
+import { created, given, issue, issued, requested, running, sandboxStarted } from './domain-spec';
 
 describe('A sandbox that fails to start', () => {
   it('is asked for again of another runner, a few times', () => {
@@ -108,20 +109,70 @@ describe('A log that was closed before its sandbox was given up', () => {
   });
 });
 
-describe('Another runner', () => {
-  const reassign = systemCommand('ReassignRunner', { epoch: 1, instance: 'i-1', to: 'ns-2' });
+describe('A runner that is silent', () => {
+  const pool = 'account-1';
+  const others = { ...placementOn('ns'), runnerId: 'ns-2', pool };
+  const pooled = [created(), requested(1, { pool }), sandboxStarted()];
+  const toAnother = (to: Partial<Placement>, at = REASSIGN_AFTER_MS) => {
+    const data = { epoch: 1, instance: 'i-1', to: { ...others, ...to }, since: 0 };
+    return systemCommand('ReassignRunner', data, { at });
+  };
+  const reassign = toAnother({});
 
-  it('takes a sandbox over, and the one before is told to let go', () => {
-    given(...running())
+  it('loses its sandbox to another of its pool, and is told to let go', () => {
+    given(...pooled)
       .when(reassign)
-      .thenTypes('RunnerReassigned');
-    given(...running(), reassign).thenOwes('AdoptSandbox ns-2');
-    given(...running(), reassign)
+      .thenHappens(
+        fact('RunnerReassigned', { at: REASSIGN_AFTER_MS, epoch: 1, from: 'ns-1', to: 'ns-2' }),
+      );
+    given(...pooled, reassign)
+      .when(reassign)
+      .thenNothing();
+    given(...pooled, reassign)
       .when(lost)
       .thenRefused('wrong_runner');
-    given(...running(), reassign)
+    given(...pooled, reassign)
       .when(ready(1, null, 'ns-2'))
       .thenTypes('SandboxAdopted');
-    given(...running(), reassign, ready(1, null, 'ns-2')).thenOwes();
+    given(...pooled, reassign, ready(1, null, 'ns-2')).thenOwes();
+  });
+
+  it('keeps it for a while, and for ever where nobody else has it in reach', () => {
+    given(...pooled)
+      .when(toAnother({}, REASSIGN_AFTER_MS - 1))
+      .thenRefused('too_early');
+    given(...running())
+      .when(reassign)
+      .thenRefused('not_supported');
+    for (const to of [{ pool: 'account-2' }, { provider: 'docker' }])
+      given(...pooled)
+        .when(toAnother(to))
+        .thenRefused('not_supported');
+  });
+
+  it('keeps what runs in it: until it is adopted nothing else is asked of the other one', () => {
+    const stop = command('StopSession', { graceMs: 0, force: false });
+    given(...pooled, issued(1), reassign).thenOwes('AdoptSandbox ns-2');
+    given(...pooled, issued(1), reassign, stop).thenOwes('AdoptSandbox ns-2');
+    const adopted = [...pooled, issued(1), reassign, ready(1, null, 'ns-2')];
+    given(...adopted).thenOwes('StartExec ns-2');
+    given(...adopted, stop).thenOwes('DestroySandbox ns-2');
+  });
+
+  it('is followed by a third when the second is silent as well', () => {
+    given(...pooled, reassign)
+      .when(toAnother({ runnerId: 'ns-3' }))
+      .thenTypes('RunnerReassigned');
+  });
+
+  it('has lost it when the other one finds it gone', () => {
+    const gone = report(
+      'SandboxLost',
+      { evidence: { kind: 'probe', message: 'gone' } },
+      { runnerId: 'ns-2' },
+    );
+    given(...pooled, reassign)
+      .when(gone)
+      .thenTypes('SandboxLost');
   });
 });

@@ -6,7 +6,6 @@ import {
   instanceId,
   ownerId,
   principalId,
-  runnerId,
   scopedKeyText,
   sessionId,
   sha256Hex,
@@ -126,7 +125,8 @@ const systemData = {
   /** A sandbox is owed and a runner was found for it. */
   PlaceSandbox: struct({}),
   DeclareLost: struct({ epoch: epochNumber, evidence: lossEvidence }),
-  ReassignRunner: struct({ epoch: epochNumber, instance: instanceId, to: runnerId }),
+  /** Its runner has been silent since then, and another one has its sandboxes in reach. */
+  ReassignRunner: struct({ epoch: epochNumber, instance: instanceId, to: placement, since: time }),
   RecordFork: struct({ forkId, index: integer(0, 99), child: sessionId }),
 };
 

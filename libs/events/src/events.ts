@@ -43,6 +43,8 @@ export interface SessionFacts {
     runnerId: string;
     provider: string;
     capabilities: readonly Capability[];
+    /** Whoever belongs to it can take the sandbox over. */
+    pool?: string;
     purpose: SandboxPurpose;
     restore: Checkpoint | null;
     allowBaseChange: boolean;

@@ -12,7 +12,7 @@ import {
   text,
   withOptional,
 } from './shape';
-import { capability, epochNumber, provider, time } from './values';
+import { capability, epochNumber, poolName, provider, time } from './values';
 
 export const MAX_MAKING = 256;
 
@@ -47,8 +47,11 @@ export const heartbeat = withOptional(
           capabilities: list(capability, 16),
           emulated: flag,
         }),
-        /** The kinds that it has, and how many of each one sandbox may have. */
-        { gpus: dictionary(text(64, 1), integer(1, 1024), 256) },
+        {
+          /** The kinds that it has, and how many of each one sandbox may have. */
+          gpus: dictionary(text(64, 1), integer(1, 1024), 256),
+          pool: poolName,
+        },
       ),
       16,
     ),

@@ -140,12 +140,14 @@ export const capability = oneOf(
 );
 export type Capability = Shaped<typeof capability>;
 
+export const poolName = text(200, 1);
+
 /** Where a sandbox goes and what it can do there; chosen before deciding, recorded in the history. */
-export const placement = struct({
-  runnerId,
-  provider,
-  capabilities: list(capability, 16),
-});
+export const placement = withOptional(
+  struct({ runnerId, provider, capabilities: list(capability, 16) }),
+  /** Runners of the provider that say the same have its sandboxes in their reach. */
+  { pool: poolName },
+);
 export type Placement = Shaped<typeof placement>;
 
 export const base = struct({

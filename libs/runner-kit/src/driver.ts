@@ -63,6 +63,8 @@ export interface DriverCapabilities {
   /** Why not, in one line that says what to do about it; null when available. */
   readonly reason: string | null;
   readonly offered: readonly Capability[];
+  /** Names whose sandboxes these are: every driver that says the same can adopt them, wherever it runs. */
+  readonly pool?: string;
   /** Why each capability that is not offered is not. */
   readonly missing: Readonly<Partial<Record<Capability | OtherLimit, string>>>;
   /** The kinds of GPU, and how many of each one sandbox may have. */

@@ -49,6 +49,8 @@ const missing: DriverCapabilities['missing'] = {
 export class CloudflareDriver implements SandboxDriver {
   readonly provider = 'cloudflare';
   private readonly worker: WorkerClient | undefined;
+  /** The Worker hands a sandbox over to whichever runner adopts it. */
+  private readonly pool: string | undefined;
   private tellEnding: (id: SandboxId, endsAtMs: number) => void = () => undefined;
   /** Creates that failed and are not known to have left nothing. */
   private readonly undone = new Map<string, SandboxId>();
@@ -57,6 +59,7 @@ export class CloudflareDriver implements SandboxDriver {
   constructor({ worker, runnerId }: CloudflareDriverSettings) {
     const address: WorkerAddress | null = worker && { ...worker, runnerId };
     this.worker = address ? new WorkerClient(address) : undefined;
+    this.pool = address ? new URL(address.url).host : undefined;
   }
 
   async capabilities({ signal }: CallOptions = {}): Promise<DriverCapabilities> {
@@ -70,7 +73,7 @@ export class CloudflareDriver implements SandboxDriver {
       else lacking.checkpoint = 'the Worker has no bucket: bind one as BACKUP_BUCKET';
       if (egress) offered.push('egress');
       else lacking.egress = 'the emulator gives its sandboxes no network';
-      return { available: true, reason: null, offered, missing: lacking };
+      return { available: true, reason: null, offered, pool: this.pool, missing: lacking };
     } catch (fault) {
       signal?.throwIfAborted();
       return unavailable(fault instanceof Error ? fault.message : String(fault));

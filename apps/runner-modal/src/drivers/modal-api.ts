@@ -58,9 +58,10 @@ export class ModalApi {
     this.images = new ModalImages(this.client);
   }
 
-  /** Throws unless Modal answers and accepts the token. */
-  async reach(): Promise<void> {
-    await this.call(() => this.theApp());
+  /** Throws unless Modal answers and accepts the token. Returns the app's id, which no other app has. */
+  async reach(): Promise<string> {
+    const { appId } = await this.call(() => this.theApp());
+    return appId;
   }
 
   /** Built if it has to be, which may take minutes; hears what the build says. */

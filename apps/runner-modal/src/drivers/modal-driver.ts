@@ -18,7 +18,7 @@ import {
   SupervisorClient,
 } from '@vmux/runner-kit';
 import { GPUS, gpuOf } from './gpus';
-import { ModalApi, type ModalSettings, TERMINATED } from './modal-api';
+import { type ListedSandbox, ModalApi, type ModalSettings, TERMINATED } from './modal-api';
 import { messageOf } from './modal-faults';
 import type { WantedImage } from './modal-images';
 import { ModalPipe } from './modal-pipe';
@@ -85,12 +85,13 @@ export class ModalDriver implements SandboxDriver {
       return { available: false, reason, offered: [], missing };
     }
     try {
-      await this.api.reach();
+      const offered = ['gpu', 'checkpoint', 'fork', 'pty', 'previews', 'egress', 'build'] as const;
+      // Sandboxes belong to the app: whoever has a token for it reaches them.
+      const pool = await this.api.reach();
+      return { available: true, reason: null, offered: [...offered], pool, missing, gpus: GPUS };
     } catch (error) {
       return { available: false, reason: messageOf(error), offered: [], missing };
     }
-    const offered = ['gpu', 'checkpoint', 'fork', 'pty', 'previews', 'egress', 'build'] as const;
-    return { available: true, reason: null, offered: [...offered], missing, gpus: GPUS };
   }
 
   create(spec: SandboxSpec, options: CreateOptions = {}): Promise<void> {
@@ -148,14 +149,23 @@ export class ModalDriver implements SandboxDriver {
   }
 
   async adopt(id: SandboxId): Promise<SandboxRecord> {
-    const record = (await this.list()).find((one) => nameOf(one.id) === nameOf(id));
+    const listed = await this.api.list({ [TAG.session]: id.sessionId });
+    const records = await this.recorded(listed);
+    const record = records.find((one) => nameOf(one.id) === nameOf(id));
     if (!record) throw new SandboxGone('Modal has no such sandbox');
     if (record.probe.state === 'gone') throw new SandboxGone(record.probe.evidence);
+    const { sandboxId, tags } = listed.find(({ tags }) => nameIn(tags) === nameOf(id)) ?? {};
+    // From now on this runner finds it, and the one that had it does not.
+    if (sandboxId && tags?.[TAG.runner] !== this.settings.runnerId)
+      await this.api.setTags(sandboxId, { ...tags, [TAG.runner]: this.settings.runnerId });
     return record;
   }
 
   async list(): Promise<readonly SandboxRecord[]> {
-    const listed = await this.api.list({ [TAG.runner]: this.settings.runnerId });
+    return this.recorded(await this.api.list({ [TAG.runner]: this.settings.runnerId }));
+  }
+
+  private async recorded(listed: readonly ListedSandbox[]): Promise<readonly SandboxRecord[]> {
     const records = await Promise.all(
       listed.map(async ({ sandboxId, createdAtMs, tags }) => {
         const ours = recordedIn(tags);
@@ -338,6 +348,11 @@ function recordedIn(
 /** The end of a build's log, from a line's beginning. */
 const lastLines = (log: string): string | null =>
   log.length > SHOWN_LOG ? log.slice(-SHOWN_LOG).replace(/^[^\n]*\n/, '') : log || null;
+
+const nameIn = (tags: Readonly<Record<string, string>>): string | undefined => {
+  const ours = recordedIn(tags);
+  return ours && nameOf(ours.id);
+};
 
 function probeOf(ending: { readonly status: number; readonly detail: string } | undefined): Probe {
   return ending ? { state: 'gone', evidence: `on Modal: ${ending.detail}` } : { state: 'running' };

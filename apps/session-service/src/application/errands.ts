@@ -18,7 +18,14 @@ import {
 } from '@vmux/events';
 import type { KeyStore } from '@vmux/key-store';
 import type { Owed, OwedFork } from '../domain/react';
-import { type Existing, exists, isLiving, type Living, type Session } from '../domain/state';
+import {
+  type Existing,
+  exists,
+  isLiving,
+  type Living,
+  REASSIGN_AFTER_MS,
+  type Session,
+} from '../domain/state';
 import type { Changes } from './changes';
 import type { CommandHandler } from './commands';
 import type { Log } from './log';
@@ -70,7 +77,8 @@ export class Errands implements Hands {
       const waitMs = await this.fork(session, fork, now);
       if (waitMs !== null) again.push(now + waitMs);
     }
-    if (isLiving(session)) again.push(await this.reachable(session, now));
+    if (isLiving(session))
+      again.push(await this.handedOver(session, now), await this.reachable(session, now));
     const times = again.filter((time) => time !== null);
     return times.length === 0 ? null : Math.min(...times);
   }
@@ -103,6 +111,21 @@ export class Errands implements Hands {
     this.fire({ sessionId }, Date.now(), lost).catch((fault: unknown) =>
       this.log.warn({ sessionId, epoch, fault }, 'a loss could not be recorded yet'),
     );
+  }
+
+  /** A sandbox in the reach of other runners does not wait for one that is silent. */
+  private async handedOver({ sessionId, current }: Living, now: number): Promise<number | null> {
+    if (current?.pool === undefined) return null;
+    const since = this.runners.unreachableSince(current.runnerId);
+    if (since === null) return now + REASSIGN_AFTER_MS;
+    if (now - since < REASSIGN_AFTER_MS) return since + REASSIGN_AFTER_MS;
+    const { epoch, instance } = current;
+    const to = this.runners.successorOf(current);
+    if (to) {
+      const data = { epoch, instance, to, since };
+      await this.fire({ sessionId }, now, { type: 'ReassignRunner', data });
+    }
+    return now + LOOK_AGAIN_MS;
   }
 
   /** By its policy a sandbox whose runner is silent for long counts as lost. */

@@ -13,6 +13,8 @@ interface Heard {
 export interface Wanted {
   readonly provider: string;
   readonly capabilities: readonly Capability[];
+  /** None but those of this pool. */
+  readonly pool?: string;
   /** Not this one: a move goes elsewhere. */
   readonly except?: string;
   /** This one, if it has room: it has at hand what the sandbox begins with. */
@@ -83,6 +85,13 @@ export class Runners {
     return placement;
   }
 
+  /** Who can take over a sandbox whose runner is silent. */
+  successorOf({ provider, pool, runnerId }: Placement): Placement | null {
+    return pool === undefined
+      ? null
+      : this.find({ provider, pool, capabilities: [], except: runnerId });
+  }
+
   /** All that were heard of, whether they are there now or not. */
   get ids(): readonly string[] {
     return [...this.heard.keys()];
@@ -108,7 +117,9 @@ function fits({ heartbeat, placedSince }: Heard, wanted: Wanted): Placement | nu
     return null;
   if (heartbeat.capacity.sandboxes + placedSince >= heartbeat.capacity.maxSandboxes) return null;
   const { runnerId } = heartbeat;
-  return { runnerId, provider: offer.provider, capabilities: offer.capabilities };
+  const { provider, capabilities, pool } = offer;
+  if (wanted.pool !== undefined && wanted.pool !== pool) return null;
+  return { runnerId, provider, capabilities, ...(pool === undefined ? {} : { pool }) };
 }
 
 const roomOf = ({ heartbeat, placedSince }: Heard): number => {

@@ -161,6 +161,7 @@ function sandboxRequest(session: Living, given: Circumstances): SessionEvent | n
     runnerId: place.runnerId,
     provider: place.provider,
     capabilities: place.capabilities,
+    ...(place.pool === undefined ? {} : { pool: place.pool }),
     purpose: operation.kind,
     restore: from ? (checkpointOf(session, from) ?? null) : null,
     allowBaseChange: operation.kind === 'create' ? false : operation.allowBaseChange,

@@ -18,6 +18,7 @@ import {
   type Living,
   MAX_STARTS,
   type Pending,
+  REASSIGN_AFTER_MS,
   type Session,
 } from './state';
 
@@ -208,13 +209,21 @@ function expectLongEnough(session: Living, since: number, at: number): void {
     });
 }
 
+/** Only within a pool: elsewhere a runner that is silent has its sandbox with it. */
 export function reassign(
   { at, data }: CommandNamed<'ReassignRunner'>,
   session: Session,
 ): SessionEvent[] {
   if (!isLiving(session)) return [];
   const { current } = session;
-  if (current?.epoch !== data.epoch || current.instance !== data.instance) return [];
-  if (current.runnerId === data.to) return [];
-  return [fact('RunnerReassigned', { at, epoch: data.epoch, from: current.runnerId, to: data.to })];
+  const { epoch, instance, to, since } = data;
+  if (current?.epoch !== epoch || current.instance !== instance) return [];
+  if (current.runnerId === to.runnerId) return [];
+  if (current.pool === undefined || current.pool !== to.pool || current.provider !== to.provider)
+    throw new Refusal('not_supported', `${to.runnerId} has not this sandbox in its reach`, {
+      runnerId: to.runnerId,
+    });
+  if (at - since < REASSIGN_AFTER_MS)
+    throw new Refusal('too_early', 'its runner may only be busy: wait for it', { since });
+  return [fact('RunnerReassigned', { at, epoch, from: current.runnerId, to: to.runnerId })];
 }

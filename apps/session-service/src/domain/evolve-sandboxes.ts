@@ -34,7 +34,7 @@ export const sandboxEffects: Effects<
   SandboxStarted: (session, { epoch, instance, runnerId, base, restored, at }) => {
     const { pending } = session;
     if (pending?.epoch !== epoch) return session;
-    const { provider, capabilities } = pending;
+    const { provider, capabilities, pool } = pending;
     const kind = session.operation?.kind;
     return {
       ...(session.current ? retire(session, session.current) : session),
@@ -45,6 +45,7 @@ export const sandboxEffects: Effects<
         runnerId,
         provider,
         capabilities,
+        ...(pool === undefined ? {} : { pool }),
         base,
         startedAt: at,
         frozen: false,

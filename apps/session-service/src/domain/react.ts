@@ -88,23 +88,20 @@ const creation = (session: Living, pending: Pending): SealedOrder =>
   });
 
 function ordersForCurrent(session: Living, current: Current): SealedOrder[] {
+  // Whoever has not taken it over yet would say that it is not there, or that it is destroyed.
+  if (current.adopting) {
+    const { provider, base } = current;
+    return [order(session, current, 'AdoptSandbox', null, { provider, base })];
+  }
   if (session.status === 'stopping') {
     const { graceMs } = session.stop;
     return [order(session, current, 'DestroySandbox', null, { graceMs, drain: true })];
   }
-  const adoption = current.adopting
-    ? [
-        order(session, current, 'AdoptSandbox', null, {
-          provider: current.provider,
-          base: current.base,
-        }),
-      ]
-    : [];
   const asleep = session.status === 'suspended' || current.frozen;
   const work = asleep
     ? []
     : dispatchedTo(session, current.epoch).flatMap((exec) => execOrders(session, current, exec));
-  return [...adoption, ...operationOrders(session, current), ...work];
+  return [...operationOrders(session, current), ...work];
 }
 
 function operationOrders(session: Living, current: Current): SealedOrder[] {

@@ -31,6 +31,8 @@ export const MAX_PORTS = 1024;
 export const MAX_PORT_ACCESS = 256;
 export const MAX_RETIRED = 32;
 export const MAX_STARTS = 3;
+/** How long a runner is silent before another one takes its sandbox over. */
+export const REASSIGN_AFTER_MS = 20_000;
 
 export type Session = Unborn | Living | Over | Deleted;
 export type Living = Starting | Running | Suspended | Resting | Stopping;

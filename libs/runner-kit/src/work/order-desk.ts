@@ -154,12 +154,20 @@ export class OrderDesk {
   }
 
   private async adopt(order: OrderNamed<'AdoptSandbox'>): Promise<void> {
-    const { sandboxes } = this.settings;
+    const { sandboxes, journal } = this.settings;
     const { sessionId, epoch, instance, data } = order;
     const driver = sandboxes.driverOf(data.provider);
     if (!driver || instance === null) return;
-    const { id } = await driver.adopt({ sessionId, epoch, instance });
-    sandboxes.hold(id, driver);
+    try {
+      const { id } = await driver.adopt({ sessionId, epoch, instance });
+      // From now on its end is news, also if this runner is not there to see it.
+      await journal.recordAdopted(id, data.base);
+      sandboxes.hold(id, driver);
+    } catch (error) {
+      if (!(error instanceof SandboxGone)) throw error;
+      const evidence = { kind: 'probe', message: error.message.slice(0, 1000) } as const;
+      return this.report(order, instance, { type: 'SandboxLost', data: { evidence } });
+    }
     await this.report(order, instance, {
       type: 'SandboxReady',
       data: { base: data.base, restoredDigest: null },

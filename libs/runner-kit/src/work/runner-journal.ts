@@ -30,6 +30,13 @@ export class RunnerJournal {
     await this.record(id, `origin ${JSON.stringify(origin)}\nprepared`);
   }
 
+  /** Another runner prepared it; what it was made of the history says, if anybody knew. */
+  async recordAdopted(id: SandboxId, base: Base | null): Promise<void> {
+    if (await this.isPrepared(id)) return;
+    if (base) await this.recordPrepared(id, { base, restoredDigest: null });
+    else await this.record(id, 'prepared');
+  }
+
   async originOf(id: SandboxId): Promise<Origin | undefined> {
     for (const line of await this.lines(id))
       if (line.startsWith('origin ') && line.endsWith('}'))

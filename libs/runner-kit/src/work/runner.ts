@@ -176,7 +176,7 @@ async function heartbeatOf(
 ): Promise<Heartbeat> {
   const providers = await Promise.all(
     drivers.map(async (driver) => {
-      const { available, reason, offered, gpus } = await driver.capabilities();
+      const { available, reason, offered, gpus, pool } = await driver.capabilities();
       return {
         provider: driver.provider,
         available,
@@ -184,6 +184,7 @@ async function heartbeatOf(
         capabilities: capabilitiesOf(offered, artifacts !== undefined && driver.isolates !== false),
         emulated,
         ...(gpus ? { gpus } : {}),
+        ...(pool === undefined ? {} : { pool }),
       };
     }),
   );
