@@ -1,5 +1,6 @@
 // npm run contract -- <driver>: the driver contract suite for one driver, closed by the counts. With
-// VMUX_CONTRACT_FULL=1 the silent command is silent for a minute instead of a second.
+// VMUX_CONTRACT_FULL=1 the silent command is silent for a minute instead of a second. With --vm it runs in an
+// emulated machine with control groups of version 2 alone: see vm.mjs.
 import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
@@ -14,10 +15,15 @@ const drivers = {
   modal: 'apps/runner-modal/test/contract.test.ts',
 };
 const known = Object.keys(drivers).filter((driver) => existsSync(join(root, drivers[driver])));
-const [driver, ...args] = process.argv.slice(2);
+const [driver, ...given] = process.argv.slice(2);
+const args = given.filter((each) => each !== '--vm');
 if (!driver || !known.includes(driver)) {
-  console.error(`usage: npm run contract -- <${known.join('|')}>`);
+  console.error(`usage: npm run contract -- <${known.join('|')}> [--vm]`);
   process.exit(2);
+}
+if (args.length < given.length) {
+  const { testInVm } = await import('./vm.mjs');
+  process.exit(await testInVm(['--verbose', drivers[driver], ...args]));
 }
 const test = spawnSync(
   process.execPath,

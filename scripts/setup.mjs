@@ -21,6 +21,7 @@ import {
 import { tmpdir } from 'node:os';
 import { delimiter, dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { hasEngine, makesPrograms } from './build-native.mjs';
 
 export const root = resolve(dirname(fileURLToPath(import.meta.url)), '..');
 
@@ -34,6 +35,7 @@ const systemPrograms = {
   dockerd: { apt: ['docker.io', 'iptables'] },
   debootstrap: { apt: ['debootstrap'] },
   ip: { apt: ['iproute2'] },
+  newuidmap: { apt: ['uidmap'] },
   tmux: { apt: ['tmux'], brew: ['tmux'] },
   less: { apt: ['less'], brew: ['less'] },
   'chromium-headless-shell': { apt: ['chromium-headless-shell'] },
@@ -42,7 +44,15 @@ const systemPrograms = {
 /** Not every distribution has a browser that is no snap. */
 const rarePrograms = ['chromium-headless-shell'];
 /** Without these, the tests that start a Docker engine, a terminal or a browser are skipped and say so. */
-const optionalPrograms = ['dockerd', 'debootstrap', 'ip', 'tmux', 'less', ...rarePrograms];
+const optionalPrograms = [
+  'dockerd',
+  'debootstrap',
+  'ip',
+  'newuidmap',
+  'tmux',
+  'less',
+  ...rarePrograms,
+];
 const neededPrograms = Object.keys(systemPrograms).filter(
   (name) => !optionalPrograms.includes(name),
 );
@@ -144,6 +154,20 @@ export function ensureSystem(programs = neededPrograms) {
     `missing on this machine: ${missing.join(', ')}\n` +
       `  Debian, Ubuntu: sudo apt-get install ${packagesOf(missing, 'apt').join(' ')}\n` +
       `  macOS:          brew install ${packagesOf(missing, 'brew').join(' ')}`,
+  );
+}
+
+/** Something that makes Linux programs: this machine's compiler, else a Docker engine. */
+export function ensureCompiler() {
+  if (makesPrograms()) return;
+  const missing = ['cc', 'make'].filter((program) => !onPath(program));
+  const here = process.platform === 'linux' && process.env.VMUX_NATIVE_BUILD !== 'container';
+  if (here && missing.length > 0 && install(missing)) return;
+  if (hasEngine()) return;
+  fail(
+    'no C compiler that makes Linux programs, and no Docker engine to make them in\n' +
+      `  Debian, Ubuntu: sudo apt-get install ${packagesOf(['cc', 'make'], 'apt').join(' ')}\n` +
+      '  elsewhere:      start a Docker engine',
   );
 }
 

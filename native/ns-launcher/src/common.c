@@ -101,24 +101,60 @@ long start_time_of(pid_t pid) {
   return strtol(field, NULL, 10);
 }
 
-int remove_tree_at(int dirfd, const char *name) {
-  if (unlinkat(dirfd, name, 0) == 0 || errno == ENOENT) return 0;
-  if (errno != EISDIR && errno != EPERM) return -1;
-  int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (fd < 0) return errno == ENOENT ? 0 : -1;
+/* A sandbox may nest its directories deeper than this process may open files: what is that deep is moved up first. */
+enum { DEEP = 64 };
+
+static bool move_up(int from, const char *name, int top) {
+  static unsigned long number;
+  for (int attempt = 0; attempt < 10000; attempt++) {
+    char target[40];
+    snprintf(target, sizeof target, ".up-%lu", number++);
+    if (renameat(from, name, top, target) == 0) return true;
+    if (errno != ENOTEMPTY && errno != EEXIST && errno != ENOTDIR) return false;
+  }
+  return false;
+}
+
+/* How much was moved up; -1 when something stays. */
+static int remove_below(int top, int fd, int depth) {
   DIR *directory = fdopendir(fd);
   if (!directory) {
     close(fd);
     return -1;
   }
-  int result = 0;
+  int moved = 0;
+  bool failed = false;
   for (struct dirent *entry; (entry = readdir(directory));) {
-    if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
-    if (remove_tree_at(fd, entry->d_name) < 0) result = -1;
+    const char *name = entry->d_name;
+    if (!strcmp(name, ".") || !strcmp(name, "..")) continue;
+    if (unlinkat(fd, name, 0) == 0 || errno == ENOENT || unlinkat(fd, name, AT_REMOVEDIR) == 0) continue;
+    if (depth == DEEP) {
+      if (move_up(fd, name, top)) moved++;
+      else failed = true;
+      continue;
+    }
+    int deeper = openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int below = deeper < 0 ? -1 : remove_below(top, deeper, depth + 1);
+    if (below < 0 || (unlinkat(fd, name, AT_REMOVEDIR) < 0 && errno != ENOENT)) failed = true;
+    else moved += below;
   }
   closedir(directory);
-  if (result == 0 && unlinkat(dirfd, name, AT_REMOVEDIR) < 0 && errno != ENOENT) result = -1;
-  return result;
+  return failed ? -1 : moved;
+}
+
+int remove_tree_at(int dirfd, const char *name) {
+  if (unlinkat(dirfd, name, 0) == 0 || errno == ENOENT) return 0;
+  if (errno != EISDIR && errno != EPERM) return -1;
+  int top = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (top < 0) return errno == ENOENT ? 0 : -1;
+  int moved;
+  do {
+    int fd = openat(top, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    moved = fd < 0 ? -1 : remove_below(top, fd, 0);
+  } while (moved > 0);
+  close(top);
+  if (moved < 0) return -1;
+  return unlinkat(dirfd, name, AT_REMOVEDIR) < 0 && errno != ENOENT ? -1 : 0;
 }
 
 void sleep_ms(long ms) {

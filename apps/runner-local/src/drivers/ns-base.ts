@@ -107,6 +107,8 @@ export async function makeHostBase({ directory, launcher, user }: BaseMaker): Pr
     const mask = join(at, `mask${target.replaceAll('/', '-')}`);
     await makeDirectory(join(root, target), 0o755);
     await runProgram(launcher, ['mask', `--dir=${target}`, `--out=${mask}`]);
+    if (!user.isRoot && PACKAGE_DATABASES.some((each) => each === target))
+      await copyFiles(target, mask);
     await giveAway(mask);
     trees.push({ target, lowers: [mask, target] });
   };
@@ -127,6 +129,13 @@ export async function makeHostBase({ directory, launcher, user }: BaseMaker): Pr
       { directory: '/usr/local', names: USR_LOCAL },
     ],
   };
+}
+
+/** A package manager links its tables to keep them, which nobody may do with a file that is not theirs. */
+async function copyFiles(from: string, into: string): Promise<void> {
+  for (const entry of await readdir(from, { withFileTypes: true }))
+    if (entry.isFile() && (await kindOf(join(into, entry.name))) === undefined)
+      await copyPublic(join(from, entry.name), join(into, entry.name));
 }
 
 /** A root directory that somebody built: used as it is, or without root as far as everyone may read it. */

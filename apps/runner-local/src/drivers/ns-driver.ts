@@ -99,7 +99,7 @@ export class NsDriver implements SandboxDriver {
 
   async #create(spec: SandboxSpec, from: NativeCheckpoint | null, signal?: AbortSignal) {
     const { images, egress } = this.#options;
-    checkSpec(spec, { images, egress: egress && isRoot() });
+    checkSpec(spec, { images, egress, isRoot: isRoot() });
     const host = await this.#prepare();
     const greet = async () => (await this.#greet(spec.id, signal)).startedAtUs;
     await this.#alone(keyOf(spec.id), () => this.#making.make(spec, from, host, greet, signal));

@@ -6,7 +6,11 @@ import { lentArguments, type NsUser } from './ns-user';
 /** Refuses what the launcher would refuse, and what this driver does not offer, before anything is made. */
 export function checkSpec(
   spec: SandboxSpec,
-  offered: { readonly images: Readonly<Record<string, string>>; readonly egress: boolean },
+  offered: {
+    readonly images: Readonly<Record<string, string>>;
+    readonly egress: boolean;
+    readonly isRoot: boolean;
+  },
 ): void {
   checkId(spec.id);
   const { cpus, memoryMiB, diskMiB, pids } = spec.limits;
@@ -19,10 +23,17 @@ export function checkSpec(
   whole(memoryMiB, 16, 1 << 24, 'memoryMiB');
   whole(diskMiB, 16, 1 << 24, 'diskMiB');
   whole(pids, 4, 1 << 22, 'pids');
-  if (spec.egress && !offered.egress)
+  if (spec.egress && !(offered.egress && offered.isRoot))
     throw new DriverRefused(
       'unsupported',
-      'this runner gives its ns sandboxes no network: ask for a sandbox without egress',
+      offered.isRoot
+        ? 'this runner gives its ns sandboxes no network: ask for a sandbox without egress'
+        : 'ns sandboxes that are made without root have no network: ask for one without egress, or run vmux as root',
+    );
+  if (spec.needsDiskLimit && !offered.isRoot)
+    throw new DriverRefused(
+      'unsupported',
+      'the disk of an ns sandbox that is made without root cannot be limited: ask for no limit, or run vmux as root',
     );
   if (spec.allowHosts?.length && !spec.egress)
     throw new DriverRefused('invalid', 'allowHosts adds to egress: switch egress on');
