@@ -1,6 +1,5 @@
 // Compiles every .ts file of the trees below into dist/, keeping the layout, and the programs below
 // native/. Files are replaced by rename: a process that starts during a build never reads half a file.
-import { spawnSync } from 'node:child_process';
 import {
   existsSync,
   mkdirSync,
@@ -13,6 +12,7 @@ import {
 import { createRequire } from 'node:module';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { buildNative } from './build-native.mjs';
 
 const require = createRequire(import.meta.url);
 const root = resolve(dirname(fileURLToPath(import.meta.url)), '..');
@@ -41,17 +41,6 @@ export async function build() {
 function withAliases(options) {
   const { compilerOptions } = JSON.parse(readFileSync(join(root, 'tsconfig.json'), 'utf8'));
   return { ...options, jsc: { ...options.jsc, baseUrl: root, paths: compilerOptions.paths } };
-}
-
-function buildNative() {
-  for (const name of existsSync(join(root, 'native')) ? readdirSync(join(root, 'native')) : []) {
-    if (!existsSync(join(root, 'native', name, 'Makefile'))) continue;
-    const made = spawnSync('make', ['-s', '-C', join(root, 'native', name)], { stdio: 'inherit' });
-    if (made.error)
-      throw new Error(`make is needed to build native/${name}: install make and a C compiler`);
-    if (made.status !== 0)
-      throw new Error(`native/${name} does not build (make exited ${made.status})`);
-  }
 }
 
 const outputOf = (source) => join('dist', source.replace(/\.ts$/, '.js'));

@@ -3,7 +3,7 @@
 import { mkdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { ensureNats, ensurePackages, ensureSystem, root } from './setup.mjs';
+import { ensureCompiler, ensureNats, ensurePackages, ensureSystem, root } from './setup.mjs';
 
 const seconds = (ms) => `${(ms / 1000).toFixed(1)} s`;
 const step = async (name, work) => {
@@ -49,7 +49,8 @@ const began = new Date();
 await alone();
 await step('npm packages', () => ensurePackages({ production: true }));
 await step('system programs', async () => {
-  ensureSystem(['openssl', 'cc', 'make']);
+  ensureSystem(['openssl']);
+  ensureCompiler();
   // A server elsewhere needs no NATS here.
   if (!env.VMUX_URL) await ensureNats(data);
 });

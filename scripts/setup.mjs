@@ -21,6 +21,7 @@ import {
 import { tmpdir } from 'node:os';
 import { delimiter, dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { hasEngine, makesPrograms } from './build-native.mjs';
 
 export const root = resolve(dirname(fileURLToPath(import.meta.url)), '..');
 
@@ -153,6 +154,20 @@ export function ensureSystem(programs = neededPrograms) {
     `missing on this machine: ${missing.join(', ')}\n` +
       `  Debian, Ubuntu: sudo apt-get install ${packagesOf(missing, 'apt').join(' ')}\n` +
       `  macOS:          brew install ${packagesOf(missing, 'brew').join(' ')}`,
+  );
+}
+
+/** Something that makes Linux programs: this machine's compiler, else a Docker engine. */
+export function ensureCompiler() {
+  if (makesPrograms()) return;
+  const missing = ['cc', 'make'].filter((program) => !onPath(program));
+  const here = process.platform === 'linux' && process.env.VMUX_NATIVE_BUILD !== 'container';
+  if (here && missing.length > 0 && install(missing)) return;
+  if (hasEngine()) return;
+  fail(
+    'no C compiler that makes Linux programs, and no Docker engine to make them in\n' +
+      `  Debian, Ubuntu: sudo apt-get install ${packagesOf(['cc', 'make'], 'apt').join(' ')}\n` +
+      '  elsewhere:      start a Docker engine',
   );
 }
 
