@@ -118,11 +118,14 @@ export class NsDisks {
     return { ref, bytes };
   }
 
-  /** What was kept of it is on the disk for good. */
-  async settle(ref: string): Promise<void> {
-    await runProgram('sync', ['-f', this.#imageOf(ref)]);
-    const known = await this.#recorded(ref);
-    if (known) await this.#record(ref, { ...known, boot: null });
+  /** What was kept of them is on the disk for good. */
+  async settle(refs: readonly string[]): Promise<void> {
+    if (refs.length === 0) return;
+    await runProgram('sync', ['-f', this.#directory]);
+    for (const ref of refs) {
+      const known = await this.#recorded(ref);
+      if (known) await this.#record(ref, { ...known, boot: null });
+    }
   }
 
   /** Undefined when it is not there, or no longer what was kept. */

@@ -82,6 +82,40 @@ export class NsCheckpoints {
   }
 }
 
+const SETTLE_AFTER_MS = 2_000;
+
+/**
+ * Has what was kept written to the disk for good, a little later and all of it at once: a sync holds up
+ * whatever else is to be written, such as the sandbox that is made out of it next. Until then, and if it never
+ * comes to that, it counts for as long as the machine runs.
+ */
+export class Settling {
+  readonly #refs = new Set<string>();
+  #timer: NodeJS.Timeout | undefined;
+  #underway: Promise<void> = Promise.resolve();
+
+  constructor(private readonly disks: NsDisks) {}
+
+  later(ref: string): void {
+    this.#refs.add(ref);
+    this.#timer ??= setTimeout(() => this.#settle(), SETTLE_AFTER_MS);
+    this.#timer.unref();
+  }
+
+  async close(): Promise<void> {
+    this.#settle();
+    await this.#underway;
+  }
+
+  #settle(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    const refs = [...this.#refs];
+    this.#refs.clear();
+    this.#underway = this.#underway.then(() => this.disks.settle(refs)).catch(() => undefined);
+  }
+}
+
 export const treesOf = ({ trees }: NsBase): readonly string[] => trees.map(({ target }) => target);
 
 function factsOf(

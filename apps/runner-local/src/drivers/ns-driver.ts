@@ -20,7 +20,7 @@ import {
 import { removeUnusedBases } from './ns-base';
 import { isTrial, trialSpec, tryNs } from './ns-capabilities';
 import { NsFreezer, needFreezer } from './ns-cgroup';
-import { NsCheckpoints } from './ns-checkpoint';
+import { NsCheckpoints, Settling } from './ns-checkpoint';
 import { NsDisks, type NsStoreKind, sessionOfRef } from './ns-checkpoint-store';
 import { dropUnusedFirewall } from './ns-firewall';
 import { connectTo } from './ns-launcher';
@@ -64,7 +64,7 @@ export class NsDriver implements SandboxDriver {
   readonly provider = 'ns';
   readonly #options: Required<NsDriverOptions>;
   readonly #busy = new Map<string, Promise<unknown>>();
-  readonly #settling = new Set<Promise<void>>();
+  #settling: Settling | undefined;
   readonly #making: NsMaking;
   #prepared: Promise<NsHost> | undefined;
   #capabilities: Promise<DriverCapabilities> | undefined;
@@ -172,7 +172,8 @@ export class NsDriver implements SandboxDriver {
       const directory = store.directoryOf(key);
       const sandbox = { state, directory, name };
       const kept = await this.#checkpoints(disks).take(sandbox, needFreezer(host), signal);
-      this.#settle(disks, kept.ref);
+      this.#settling ??= new Settling(disks);
+      this.#settling.later(kept.ref);
       return kept;
     });
   }
@@ -213,15 +214,6 @@ export class NsDriver implements SandboxDriver {
     return refs.map((ref) => ({ ref, sessionId: sessionOfRef(ref) }));
   }
 
-  /** Until it has come to that, and if it never does, it counts for as long as the machine runs. */
-  #settle(disks: NsDisks, ref: string): void {
-    const settled = disks
-      .settle(ref)
-      .catch(() => undefined)
-      .finally(() => this.#settling.delete(settled));
-    this.#settling.add(settled);
-  }
-
   #checkpoints(disks: NsDisks): NsCheckpoints {
     return new NsCheckpoints(disks, this.#options.launcherPath);
   }
@@ -242,7 +234,8 @@ export class NsDriver implements SandboxDriver {
   }
 
   async close(): Promise<void> {
-    await Promise.allSettled([...this.#busy.values(), ...this.#settling]);
+    await Promise.allSettled(this.#busy.values());
+    await this.#settling?.close();
     await (await this.#prepared)?.disks.close();
     if (isRoot()) await dropUnusedFirewall();
   }

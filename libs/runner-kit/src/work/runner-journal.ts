@@ -73,12 +73,14 @@ export class RunnerJournal {
   }
 
   private async record(id: SandboxId, line: string): Promise<void> {
-    // A torn last line of a crash is ended first, so that it cannot run into this one.
     await withFile(await open(this.fileOf(id), 'a', 0o600), async (file) => {
+      // A torn last line of a crash is ended first, so that it cannot run into this one.
       await file.appendFile(`\n${line}\n`);
-      await file.datasync();
+      // Its name too, and both at once: a disk that has other work makes each wait.
+      await withFile(await open(this.directory, 'r'), (directory) =>
+        Promise.all([file.datasync(), directory.sync()]),
+      );
     });
-    await withFile(await open(this.directory, 'r'), (directory) => directory.sync());
   }
 
   private fileOf(id: SandboxId): string {
@@ -89,7 +91,10 @@ export class RunnerJournal {
 const nameOf = ({ sessionId, epoch, instance }: SandboxId): string =>
   `${sessionId}.${epoch}.${instance}`;
 
-async function withFile(file: FileHandle, use: (file: FileHandle) => Promise<void>): Promise<void> {
+async function withFile(
+  file: FileHandle,
+  use: (file: FileHandle) => Promise<unknown>,
+): Promise<void> {
   try {
     await use(file);
   } finally {
