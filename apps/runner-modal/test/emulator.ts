@@ -40,6 +40,8 @@ export async function startModalEmulator() {
     sandboxes: (): Promise<{ sandboxId: string; name: string; gpu: string; result: unknown }[]> =>
       control('GET', '/sandboxes'),
     builds: (): Promise<{ imageId: string; commands: string[] }[]> => control('GET', '/builds'),
+    inputCalls: async (): Promise<number> =>
+      (await control<{ input: number }>('GET', '/calls')).input,
     stop: () => emulator.stop(),
   };
 }

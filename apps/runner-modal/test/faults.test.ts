@@ -19,6 +19,7 @@ const QUIET = {
   createDelayMs: 0,
   queueGpus: false,
   quota: 0,
+  inputDelayMs: 0,
   routerTokenSeconds: 3600,
 };
 const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
@@ -102,6 +103,25 @@ group('on Modal (emulated)', () => {
     for await (const item of client.read('sum')) if ('data' in item) sums.push(item.data);
     client.close();
     expect([size, hash.digest('hex')]).toEqual([bytes, String(sums).slice(0, 64)]);
+  });
+
+  it('what is written to it goes in few calls, and whole, though each takes long', async () => {
+    const id = newId();
+    await driver.create(specOf(id));
+    await emulator.faults({ inputDelayMs: 50 });
+    const client = await connect(id);
+    const MiB = 1024 * 1024;
+    const content = randomBytes(8 * MiB);
+    const pieces = function* () {
+      for (let at = 0; at < content.length; at += 65_536) yield content.subarray(at, at + 65_536);
+    };
+    const before = await emulator.inputCalls();
+    await client.files.write('/tmp/in', pieces());
+    const calls = (await emulator.inputCalls()) - before;
+    client.close();
+    expect(calls).toBeLessThan(32);
+    const digest = createHash('sha256').update(content).digest('hex');
+    expect(await say(id, 'sha256sum < /tmp/in')).toBe(`${digest}  -\n`);
   });
 
   it('a router token that has expired is renewed on the way', async () => {

@@ -66,6 +66,9 @@ export function commandRouter(pool: WorkerPool, board: FaultBoard, tokens: Token
     taskExecStdinWrite: async (request: Write, context: CallContext) => {
       const { box } = sandboxOf(request.taskId, context);
       const { execId, offset, data, eof } = request;
+      const { inputDelayMs } = board.faults;
+      board.inputCalls += 1;
+      if (inputDelayMs > 0) await new Promise((resolve) => setTimeout(resolve, inputDelayMs));
       await attempt(() => box.input(execId, offset, data, eof));
       return {};
     },

@@ -13,6 +13,8 @@ export interface Faults {
   readonly queueGpus: boolean;
   /** No more sandboxes than these at once; 0: any number. */
   readonly quota: number;
+  /** Every write to an exec's input takes this much longer, as it does over a distance. */
+  readonly inputDelayMs: number;
   /** Router tokens are good for this long. */
   readonly routerTokenSeconds: number;
 }
@@ -24,12 +26,15 @@ export const NO_FAULTS: Faults = {
   createDelayMs: 0,
   queueGpus: false,
   quota: 0,
+  inputDelayMs: 0,
   routerTokenSeconds: 3600,
 };
 
 export class FaultBoard {
   private current: Faults = NO_FAULTS;
   private changed: (() => void)[] = [];
+  /** How often an exec was given input: over a distance each takes a while. */
+  inputCalls = 0;
 
   get faults(): Faults {
     return this.current;

@@ -127,6 +127,7 @@ async function answer(
   for await (const chunk of request) text += chunk;
   if (request.method === 'GET' && request.url === '/sandboxes')
     return pool.all.map(({ box: _, ...sandbox }) => sandbox);
+  if (request.method === 'GET' && request.url === '/calls') return { input: board.inputCalls };
   if (request.method === 'GET' && request.url === '/builds')
     return builder.all.map(({ log: _, ...build }) => build);
   if (request.method === 'PUT' && request.url === '/faults') {

@@ -41,7 +41,8 @@ struct stream *stream_new(struct conn *c, uint32_t id, uint8_t type, uint32_t cr
   uint8_t *window = s->window;
   memset(s, 0, sizeof *s);
   s->window = window ? window : reserve(LARGEST_WINDOW);
-  s->window_size = type == UNPACK ? LARGEST_WINDOW : WINDOW;
+  bool bulk = type == UNPACK || type == TAR_IN || type == FILE_WRITE;
+  s->window_size = bulk ? LARGEST_WINDOW : WINDOW;
   s->source.fd = s->control.fd = -1;
   s->used = true;
   s->req = q;

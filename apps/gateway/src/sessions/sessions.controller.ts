@@ -65,8 +65,8 @@ export class SessionsController {
   ) {
     const wanted = newSessionFrom(body, this.config);
     expectFits(wanted.provider, wanted.spec.resources);
-    expectGpu(this.runners, wanted.provider, wanted.spec.resources.gpu);
     if (dryRun) {
+      expectGpu(this.runners, wanted.provider, wanted.spec.resources.gpu);
       expectCapable(this.runners, wanted.provider, wanted.spec);
       reply.status(200);
       const { provider, spec } = wanted;
@@ -74,6 +74,7 @@ export class SessionsController {
     }
     const { bundle } = wanted.spec;
     const answer = await this.sessions.create(asking, wanted, async () => {
+      expectGpu(this.runners, wanted.provider, wanted.spec.resources.gpu);
       // To know a digest is no right to what it names.
       if (bundle && !(await this.artifacts.ownedBy(asking.caller.owner, bundle)))
         throw new ApiError('bundle_not_found', 'you have not uploaded this bundle', null, {

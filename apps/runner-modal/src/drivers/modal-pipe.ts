@@ -3,8 +3,8 @@ import type { ReadableStreamDefaultReader, WritableStreamDefaultWriter } from 'n
 import type { ContainerProcess } from 'modal';
 
 const keptDiagnostics = 2_000;
-/** What piles up while a call is under way goes with the next one: a call takes a round trip. */
-const MOST_QUEUED_BYTES = 1024 * 1024;
+/** Half of what a gRPC server takes in one message unless it is told otherwise. */
+const MOST_AT_ONCE = 2 * 1024 * 1024;
 
 /**
  * The byte pipe inside an exec: what is written goes to its stdin, what is read is its stdout. The SDK goes
@@ -16,9 +16,13 @@ export class ModalPipe extends Duplex {
   private readonly reader: ReadableStreamDefaultReader<Uint8Array>;
   private reading = false;
   private diagnostics = '';
+  private waiting: Buffer[] = [];
+  private waitingBytes = 0;
+  private roomAgain: (() => void) | undefined;
+  private sending: Promise<void> | undefined;
 
   constructor(private readonly process: ContainerProcess<Uint8Array>) {
-    super({ allowHalfOpen: false, writableHighWaterMark: MOST_QUEUED_BYTES });
+    super({ allowHalfOpen: false, writableHighWaterMark: MOST_AT_ONCE });
     this.writer = process.stdin.getWriter();
     this.reader = process.stdout.getReader();
     this.writer.closed.catch(() => undefined);
@@ -40,10 +44,13 @@ export class ModalPipe extends Duplex {
   }
 
   override _write(chunk: Buffer, _encoding: string, done: (error?: Error | null) => void): void {
-    this.writer.write(chunk).then(() => done(), done);
+    this.waiting.push(chunk);
+    this.waitingBytes += chunk.length;
+    if (this.waitingBytes < MOST_AT_ONCE) done();
+    else this.roomAgain = done;
+    this.sending ??= this.send();
   }
 
-  /** One call for what piled up while the last one was under way. */
   override _writev(
     chunks: { readonly chunk: Buffer }[],
     done: (error?: Error | null) => void,
@@ -52,7 +59,8 @@ export class ModalPipe extends Duplex {
   }
 
   override _final(done: (error?: Error | null) => void): void {
-    this.writer.close().then(() => done(), done);
+    const all = this.sending ?? Promise.resolve();
+    all.then(() => this.writer.close()).then(() => done(), done);
   }
 
   override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
@@ -60,6 +68,31 @@ export class ModalPipe extends Duplex {
     this.writer.close().catch(() => undefined);
     this.reader.cancel().catch(() => undefined);
     done(error);
+  }
+
+  /** A call takes a round trip: what comes while one is under way goes with the next, as much as it holds. */
+  private async send(): Promise<void> {
+    try {
+      while (this.waitingBytes > 0 && !this.destroyed) {
+        const all = Buffer.concat(this.waiting);
+        const piece = all.subarray(0, MOST_AT_ONCE);
+        const rest = all.subarray(piece.length);
+        this.waiting = rest.length > 0 ? [rest] : [];
+        this.waitingBytes = rest.length;
+        if (this.waitingBytes < MOST_AT_ONCE) this.makeRoom();
+        await this.writer.write(piece);
+      }
+      // At once: nothing comes between the last look and this.
+      this.sending = undefined;
+    } catch (error) {
+      this.destroy(error instanceof Error ? error : new Error(String(error)));
+    }
+  }
+
+  private makeRoom(): void {
+    const { roomAgain } = this;
+    this.roomAgain = undefined;
+    roomAgain?.();
   }
 
   private finish(): void {
