@@ -51,6 +51,16 @@ describe('A checkpoint in the form of its provider', () => {
     });
   });
 
+  it('that is taken again by an order that came late is refused, so that nothing is held for it', () => {
+    given(...running(), take(1), taken(1))
+      .when(taken(1))
+      .thenRefused('out_of_order');
+    const moving = report('CheckpointTaken', { checkpoint: nativeCheckpoint(9, 1) });
+    given(...running(), move, moving)
+      .when(moving)
+      .thenNothing();
+  });
+
   it('is archived once, by the runner that has it and by no other', () => {
     given(...running(), take(1), taken(1), archived(1))
       .when(archived(1))

@@ -25,7 +25,7 @@ describe('A checkpoint', () => {
       .thenTypes('CheckpointTaken');
     given(...running(), take(1), taken(1))
       .when(taken(1))
-      .thenNothing();
+      .thenRefused('out_of_order');
     given(...running(), take(1), taken(1)).thenOwes();
     given(...running(), take(1))
       .when(notTaken(1))

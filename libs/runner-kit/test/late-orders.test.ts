@@ -13,7 +13,7 @@ afterAll(releaseAll);
 const id: SandboxId = { sessionId: 'late-1111', epoch: 1, instance: 'i1' };
 
 /** A desk that has just been opened, over one sandbox, with a history that has moved on. */
-async function deskOver(state: { isSuspended: boolean }) {
+async function deskOver(state: { isSuspended: boolean; isHeld?: boolean }) {
   const driver = {
     provider: 'ns',
     suspend: async () => {
@@ -22,9 +22,20 @@ async function deskOver(state: { isSuspended: boolean }) {
     resume: async () => {
       state.isSuspended = false;
     },
+    capabilities: async () => ({ available: true, reason: null, offered: ['checkpoint'] }),
+    checkpoint: async () => ({ ref: 'kept', bytes: 1 }),
+    readCheckpoint: async () => undefined,
     probe: async () => ({ state: state.isSuspended ? 'suspended' : 'running' }),
   } as unknown as SandboxDriver;
-  const worker = { client: async () => ({ trees: { thaw: async () => undefined } }) };
+  const trees = {
+    hold: async () => {
+      state.isHeld = true;
+    },
+    thaw: async () => {
+      state.isHeld = false;
+    },
+  };
+  const worker = { client: async () => ({ trees, states: async () => [] }) };
   const held = { id, driver, worker } as unknown as Held;
   const sandboxes = { find: () => held, drivers: [driver], allKnown: true } as unknown as Sandboxes;
   const reported: string[] = [];
@@ -65,4 +76,13 @@ test('a late order to resume leaves what was suspended since at rest', async () 
   await desk.take(order('ResumeSandbox', 5));
   expect(reported).toEqual(['SandboxResumed']);
   expect(state.isSuspended).toBe(true);
+});
+
+test('a late order to take a checkpoint that holds its sandbox lets it go on', async () => {
+  const state = { isSuspended: false, isHeld: false };
+  const { desk, reported } = await deskOver(state);
+  const data = { checkpointId: 'c000000000001', hold: true };
+  await desk.take({ ...order('SuspendSandbox', 1), type: 'TakeCheckpoint', data });
+  expect(reported).toEqual(['CheckpointTaken']);
+  expect(state.isHeld).toBe(false);
 });

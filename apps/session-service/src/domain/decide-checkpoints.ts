@@ -60,13 +60,22 @@ export function checkpointable(session: Living, checkpointId: string): Running {
 export function taken(report: ReportNamed<'CheckpointTaken'>, session: Session): SessionEvent[] {
   const living = fromCurrent(report, session);
   const { checkpoint } = report.data;
-  if (checkpointOf(living, checkpoint.checkpointId)) return [];
+  if (checkpointOf(living, checkpoint.checkpointId)) return takenBefore(living);
   expectUnderway(living, checkpoint.checkpointId);
   if (checkpoint.epoch !== report.epoch)
     throw new Refusal('out_of_order', 'a checkpoint is of the sandbox that reports it', {
       epoch: report.epoch,
     });
   return [fact('CheckpointTaken', { at: report.at, checkpoint })];
+}
+
+/** What was held for it and goes on since must not be held again by an order that came late. */
+function takenBefore({ status, current, operation }: Living): SessionEvent[] {
+  if (status === 'running' && !current.frozen && !operation)
+    throw new Refusal('out_of_order', 'it was taken before: let the sandbox go on', {
+      epoch: current.epoch,
+    });
+  return [];
 }
 
 export function failed(report: ReportNamed<'CheckpointFailed'>, session: Session): SessionEvent[] {

@@ -293,6 +293,9 @@ export class OrderDesk {
       const checkpoint = await this.checkpoints.take(held, order.data);
       await this.report(order, held.id.instance, { type: 'CheckpointTaken', data: { checkpoint } });
     } catch (error) {
+      // Nobody waits for it any more: what was held for it goes on.
+      if (error instanceof Refusal && order.data.hold)
+        await (await held.worker.client()).trees.thaw();
       if (this.settings.signal.aborted || error instanceof Refusal) throw error;
       if (error instanceof WorkerStopped || !isFinal(error)) throw error;
       const message = (error instanceof Error ? error.message : String(error)).slice(0, 1000);
