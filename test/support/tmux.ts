@@ -35,6 +35,11 @@ export class Tmux {
     this.run('send-keys', ...names);
   }
 
+  /** Every byte that the terminal is sent from now on, into a file. */
+  record(file: string): void {
+    this.run('pipe-pane', '-O', `cat > '${file}'`);
+  }
+
   resize(cols: number, rows: number): void {
     this.run('resize-window', '-x', String(cols), '-y', String(rows));
   }

@@ -59,7 +59,8 @@ const makingText = ({ stage, detail }: SandboxMaking): string =>
 function stageOf({ type, data }: HistoryEvent): string | null {
   if (type === 'SandboxRequested') return 'making a sandbox';
   if (type === 'SandboxStarted') return 'the sandbox runs';
-  if (type === 'StageReached') return String(data.stage).replaceAll('_', ' ');
   if (type === 'SetupDetected') return 'installing what the directory needs';
+  // The other stages are told once the sandbox runs: they say nothing of what is under way.
+  if (type === 'StageReached' && data.stage === 'installed') return 'starting the command';
   return null;
 }
