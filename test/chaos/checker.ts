@@ -34,6 +34,13 @@ interface ExecFacts {
   readonly sizes: { readonly stdout: number; readonly pty: number };
 }
 
+/** What has not come to its end. */
+interface Open {
+  readonly session: string;
+  readonly what: string;
+  readonly execId: string | null;
+}
+
 const LAST_EVENTS = 15;
 const QUIET_WITHIN_MS = 10_000;
 
@@ -61,11 +68,16 @@ export class Checker {
       const open = await this.open();
       if (open.length === 0) return Date.now() - began;
       if (Date.now() - began > timeoutMs) {
-        for (const { session, what } of open)
+        for (const { session, what, execId } of open) {
+          const history = (await this.historyOf(session)).filter(
+            ({ event }) =>
+              !event.type.startsWith('Exec') || JSON.stringify(event.data).includes(execId ?? '\0'),
+          );
           this.violations.push({
             ...{ law: '7 converges', what: `not settled: ${session} ${what}` },
-            history: (await this.historyOf(session)).slice(-LAST_EVENTS).map(inWords),
+            history: history.slice(-LAST_EVENTS).map(inWords),
           });
+        }
         return Date.now() - began;
       }
       await new Promise((next) => setTimeout(next, 100));
@@ -99,11 +111,12 @@ export class Checker {
     return found;
   }
 
-  private async open(): Promise<{ readonly session: string; readonly what: string }[]> {
+  private async open(): Promise<Open[]> {
     const kinds = new Map(this.script.operations.map(({ execId, kind }) => [execId, kind]));
-    const open: { session: string; what: string }[] = [];
+    const open: Open[] = [];
     for (const session of this.sessions) {
-      const add = (what: string) => open.push({ session, what });
+      const add = (what: string, execId: string | null = null) =>
+        open.push({ session, what, execId });
       const { json: info } = await this.client.call('GET', `/v1/sessions/${session}`);
       if (info.operation !== null) add(`has a ${info.operation} under way`);
       for (const { id, status } of info.checkpoints ?? [])
@@ -112,7 +125,7 @@ export class Checker {
         const path = `/v1/sessions/${session}/execs?limit=500${cursor === null ? '' : `&cursor=${cursor}`}`;
         const { json } = await this.client.call('GET', path);
         for (const { id, exit, status } of (json.execs ?? []) as ExecFacts[])
-          if (exit === null) add(`${kinds.get(id) ?? 'exec'} ${id} is ${status}`);
+          if (exit === null) add(`${kinds.get(id) ?? 'exec'} ${id} is ${status}`, id);
         cursor = json.cursor ?? null;
         if (cursor === null) break;
       }
