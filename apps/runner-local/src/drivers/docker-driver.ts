@@ -57,7 +57,7 @@ const notYet = 'not offered by the docker driver yet';
 const noCommit =
   'its checkpoints are layers made out of portable ones: that takes an artifact store';
 
-const noQuotas = 'the engine’s storage has no quotas that it tells of: give it btrfs or zfs';
+const noQuotas = 'the engine’s storage has no quotas that hold, as far as it tells: give it zfs';
 
 const MAX_GUARDED = 4096;
 
@@ -285,7 +285,8 @@ export class DockerDriver implements SandboxDriver {
   /** Whether the engine's storage can hold a container to a size. */
   private async limitsDisk(): Promise<boolean> {
     const { Driver }: { readonly Driver?: string } = await this.docker.info();
-    return Driver === 'btrfs' || Driver === 'zfs';
+    // On btrfs a size counts the image too, and what was written beyond it when that was tried was taken.
+    return Driver === 'zfs';
   }
 
   private containerOf(id: SandboxId): Docker.Container {
