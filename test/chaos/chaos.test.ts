@@ -16,4 +16,4 @@ test('the laws hold while processes, links, clocks and the disk are broken for h
   // A run in which nothing was done or broken would show nothing.
   expect(result.operations).toBeGreaterThan(10);
   expect(result.faults).toBeGreaterThan(0);
-}, 240_000);
+}, 420_000);

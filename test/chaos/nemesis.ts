@@ -193,19 +193,19 @@ const crashAtPoint: Fault = async ({ cast, random, stage, decks }) => {
   const reached = actor.hasDied;
   await actor.kill();
   await actor.start();
-  return reached ? `crash ${actor.name} ${point}` : null;
+  return reached ? `crash ${actor.name} ${point}` : `kill ${actor.name}`;
 };
 
 /** Ends a process, any of them, in the middle of a verb. */
 const interrupt: Fault = async ({ cast, random, stage, decks }) => {
   const verb = decks.verbs.next();
   const actor = random.pick(cast.actors);
-  if (!(await stage.begun(verb, 4_000))) return null;
+  const isBegun = await stage.begun(verb, 4_000);
   await pause(random.integer(random.pick([30, 150, 600])));
   await actor.kill();
   await pause(random.integer(500));
   await actor.start();
-  return `kill ${actor.name} during ${verb}`;
+  return isBegun ? `kill ${actor.name} during ${verb}` : `kill ${actor.name}`;
 };
 
 /** Ends the first process of some sandbox behind everybody's back. */
