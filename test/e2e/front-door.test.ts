@@ -104,6 +104,21 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('./vmux', () =>
     expect(without).toMatchObject({ code: 0, stdout: 'ran\n' });
   }, 120_000);
 
+  it('says what sessions without an image of their own have, and doctor what of it is missing', async () => {
+    const tools = ['python3', 'uv', 'node', 'git', 'curl'];
+    const look = `for each in ${tools.join(' ')}; do command -v $each >/dev/null && echo $each; done
+      [ ! -r /etc/ssl/certs/ca-certificates.crt ] || echo certificates`;
+    const { stdout } = await vmux('run', '--rm', '--', look);
+    const had = stdout.trim().split('\n');
+    const missing = [...tools, 'certificates'].filter((name) => !had.includes(name));
+    const { findings } = JSON.parse((await vmux('doctor', '--json')).stdout);
+    const image = findings.find(({ what }: { what: string }) => what === 'default image');
+    expect(image.detail).toMatch(/^this machine’s own programs \(\/usr\), with/);
+    const [, lacks] = /, without (.*)$/.exec(image.detail) ?? [];
+    expect(lacks?.split(', ') ?? []).toEqual(missing);
+    expect(Boolean(image.fix)).toBe(missing.length > 0);
+  }, 120_000);
+
   it('hands INT on to a command, which ends as it likes', async () => {
     const line = 'trap "echo caught; exit 9" INT; echo ready; while :; do sleep 0.1; done';
     const running = user.start({}, 'run', '--rm', '--', line);

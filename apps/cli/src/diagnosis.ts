@@ -104,6 +104,49 @@ function docker(offers: readonly Offer[]): Finding {
   };
 }
 
+/** What a session without an image of its own finds: of these, agents and examples make use. */
+const expected: readonly { readonly tool: string; readonly fix: string }[] = [
+  { tool: 'python3', fix: 'sudo apt-get install python3 python3-venv' },
+  { tool: 'uv', fix: 'sudo pip3 install --break-system-packages uv' },
+  { tool: 'node', fix: 'a Node.js below /usr or /usr/local' },
+  { tool: 'git', fix: 'sudo apt-get install git' },
+  { tool: 'curl', fix: 'sudo apt-get install curl' },
+];
+/** Of this machine, what sandboxes by namespaces see. */
+const shared = ['/usr/local/sbin', '/usr/local/bin', '/usr/sbin', '/usr/bin', '/sbin', '/bin'];
+const certificates = '/etc/ssl/certs/ca-certificates.crt';
+
+/** The image of sessions that name none, by the provider that is chosen when nobody names one. */
+export function defaultImage(found: readonly Finding[], env: NodeJS.ProcessEnv): Finding {
+  const what = 'default image';
+  const isRoot = process.getuid?.() === 0;
+  const hasDocker = found.some((each) => each.what === 'docker' && each.state === 'good');
+  if (!isRoot && hasDocker) {
+    const image = env.VMUX_DOCKER_IMAGE;
+    const detail = image ?? 'debian:bookworm-slim, which has no python3, uv, node, git or curl';
+    const fix = 'set VMUX_DOCKER_IMAGE to one that has what you need, then vmux down; or --image';
+    return image ? { what, state: 'good', detail } : { what, state: 'limited', detail, fix };
+  }
+  const missing = expected.filter(
+    ({ tool }) => !shared.some((place) => isProgram(join(place, tool))),
+  );
+  const fixes = missing.map(({ fix }) => fix);
+  if (!existsSync(certificates)) fixes.push('sudo apt-get install ca-certificates');
+  const names = [
+    ...missing.map(({ tool }) => tool),
+    ...(existsSync(certificates) ? [] : ['certificates']),
+  ];
+  const own = 'this machine’s own programs (/usr)';
+  return names.length === 0
+    ? { what, state: 'good', detail: `${own}, with python3, uv, node, git, curl, certificates` }
+    : {
+        what,
+        state: 'limited',
+        detail: `${own}, without ${names.join(', ')}`,
+        fix: fixes.join('; '),
+      };
+}
+
 export function pathOf(name: string, ...more: readonly string[]): string | null {
   const places = [...(process.env.PATH ?? '').split(delimiter), '/usr/sbin', '/sbin', ...more];
   return (

@@ -2,7 +2,7 @@ import { lookup } from 'node:dns/promises';
 import { accessSync, constants, existsSync, mkdirSync, readFileSync, statfsSync } from 'node:fs';
 import { join } from 'node:path';
 import { noNames, parsed } from '../arguments';
-import { type Finding, pathOf, sandboxes } from '../diagnosis';
+import { defaultImage, type Finding, pathOf, sandboxes } from '../diagnosis';
 import { exitCodes } from '../failure';
 import { savedLogin } from '../login-file';
 import type { Offer } from '../offers';
@@ -21,13 +21,15 @@ export async function doctor(args: readonly string[]): Promise<number> {
   const given = parsed('doctor', args, { json: { type: 'boolean' } });
   noNames(given, 'doctor');
   const { offers, findings: answered } = await server();
+  const made = sandboxes(offers);
   const findings: Finding[] = [
     node(),
     natsServer(),
     ...program('openssl', 'openssl', 'bad'),
     ...program('cc', 'gcc libc6-dev', existsSync(builtLauncher()) ? 'limited' : 'bad'),
     data(),
-    ...sandboxes(offers),
+    ...made,
+    defaultImage(made, process.env),
     await previewNames(),
     ...answered,
   ];
