@@ -138,4 +138,68 @@ describeUnless(!noDocker, noDocker ?? '')('checkpoints of docker sessions', () =
     await stack.api.call('DELETE', session.path);
     await kept(session, 0);
   }, 240_000);
+
+  it.each(['ns', 'docker'])(
+    'bring back settings, services and ports beside the files on %s, and name their base',
+    async (provider) => {
+      const session = await stack.create({
+        ...{ provider, env: { TOKEN: SECRET }, cwd: '/workspace/inner', ports: [8123] },
+      });
+      const service = await session.start('echo "$TOKEN $PWD"; exec sleep 1000', {
+        service: { name: 'web' },
+      });
+      await until(async () => (await session.output(service)).length > 0, PATIENCE);
+      const taken = await session.checkpoint();
+      const [event] = (await session.events()).filter(({ type }) => type === 'CheckpointTaken');
+      expect(event?.data.checkpoint).toMatchObject({
+        base: {
+          digest: expect.any(String),
+          distribution: expect.any(String),
+          architecture: expect.any(String),
+        },
+      });
+      await rollBack(session, taken);
+      const asked = await session.ask('fork', { checkpointId: taken });
+      expect(asked.status).toBe(202);
+      const [child = ''] = await until(async () => {
+        const { forks } = await session.info();
+        return forks.length === 1 && (forks as string[]);
+      }, PATIENCE);
+      for (const each of [session, stack.session(child)]) {
+        await each.becomes('running');
+        expect(await each.run('echo "$TOKEN $PWD"')).toBe(`${SECRET} /workspace/inner\n`);
+        const [created] = await each.events();
+        expect(created?.data.spec).toMatchObject({ ports: [expect.anything()] });
+        expect(await each.info()).toMatchObject({ provider });
+      }
+      const { json } = await stack.api.get(`${session.path}/execs?limit=50`);
+      const again = json.execs.find(({ follows }: { follows: string }) => follows === service);
+      expect(again).toMatchObject({ purpose: 'service' });
+      await until(
+        async () => (await session.output(again.id)) === `${SECRET} /workspace/inner\n`,
+        PATIENCE,
+      );
+      for (const each of [session, stack.session(child)]) {
+        await each.stop();
+        await stack.api.call('DELETE', each.path);
+      }
+    },
+    240_000,
+  );
+
+  it('are refused over another base unless that is allowed', async () => {
+    const session = await stack.create({ provider: 'ns' });
+    await session.run('echo kept > file');
+    await session.ask('move', { provider: 'docker' });
+    await until(async () => (await session.types()).includes('MoveFailed'), PATIENCE);
+    const failed = (await session.events()).find(({ type }) => type === 'MoveFailed');
+    expect(failed?.data.message).toContain('another base');
+    await session.becomes('running');
+    expect(await session.info()).toMatchObject({ provider: 'ns' });
+    await session.ask('move', { provider: 'docker', allowBaseChange: true });
+    await until(async () => (await session.types()).includes('Moved'), PATIENCE);
+    expect(await session.run('cat file')).toBe('kept\n');
+    await session.stop();
+    await stack.api.call('DELETE', session.path);
+  }, 240_000);
 });

@@ -1,6 +1,7 @@
 import { type ExecSpec, fact, type Outcome, type Sizes } from '@vmux/events';
 import { decideReport } from '../src/domain/decide';
 import { EMPTY_LOG, type LogState } from '../src/domain/log-state';
+import { react } from '../src/domain/react';
 import { ENDED_EXECS, MAX_OPEN_EXECS } from '../src/domain/state';
 import { command, EXEC, exec, key, ON_NS, placementOn, report } from './domain-makers';
 import {
@@ -47,6 +48,19 @@ describe('Issuing an exec', () => {
         fact('ExecIssued', { at: 1_000, execId: exec(1), epoch: 1, spec: EXEC, follows: null }),
       );
     given(...running(), issue(1)).thenOwes('StartExec ns-1');
+  });
+
+  it('runs it where and as whom the session says, unless it says so itself', () => {
+    const [session, ...rest] = running();
+    if (session?.type !== 'SessionCreated') throw new Error('no session');
+    const spec = { ...session.data.spec, cwd: '/workspace/inner', user: 'web' };
+    const made = [fact('SessionCreated', { ...session.data, spec }), ...rest];
+    const own = { ...EXEC, cwd: '/srv', user: 'root' };
+    const { orders } = react(past(...made, issued(1), issued(2, 1, own)).session, 0);
+    expect(orders.map(({ data }) => ('spec' in data ? data.spec : null))).toMatchObject([
+      { cwd: '/workspace/inner', user: 'web' },
+      { cwd: '/srv', user: 'root' },
+    ]);
   });
 
   it('queues it while no sandbox runs, and orders nothing for it', () => {

@@ -153,7 +153,9 @@ function execOrders(session: Living, current: Current, exec: OpenExec): SealedOr
       }),
     ];
   const env = [session.spec.env, spec.env].filter((each) => each !== null);
-  const start = order(session, current, 'StartExec', execId, { execId, spec, env });
+  const { cwd, user } = session.spec;
+  const inside = { ...spec, cwd: spec.cwd ?? cwd, user: spec.user ?? user };
+  const start = order(session, current, 'StartExec', execId, { execId, spec: inside, env });
   return [
     ...(startedAt === null ? [start] : []),
     ...signals.map(({ signalId, signal }) =>
