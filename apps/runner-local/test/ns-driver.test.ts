@@ -139,13 +139,16 @@ describeUnless(isRoot, 'namespaces with mapped ids need root on Linux')('the ns 
     const args = ['-e', program, module, JSON.stringify(options)];
     const child = spawn(process.execPath, args, { stdio: ['ignore', 'inherit', 'inherit'] });
     const sandboxes = join(options.dataDir, 's');
-    await until(() => existsSync(sandboxes) && readdirSync(sandboxes).length > 0, { everyMs: 1 });
+    await until(() => existsSync(sandboxes) && readdirSync(sandboxes).length > 0, {
+      everyMs: 1,
+      timeoutMs: 60_000,
+    });
     child.kill('SIGKILL');
     await once(child, 'exit');
     expect(await new NsDriver(options).list()).toEqual([]);
     expect(readdirSync(sandboxes)).toEqual([]);
     expect(cgroupsOf(options.cgroupParent)).toEqual([]);
-  });
+  }, 90_000);
 
   it('does not take a process with a number used again for the sandbox', async () => {
     const options = nsOptions();

@@ -10,6 +10,8 @@ export interface OtherUser {
   readonly uid: number;
   /** A directory that is laid over /etc, for their processes alone. */
   readonly etc: string | null;
+  /** Where their processes begin. */
+  readonly cgroup?: string;
 }
 
 /** Of the account that every Linux has for nobody in particular. */
@@ -29,16 +31,16 @@ export function withLentIds(): OtherUser {
 
 /** What a test that is root starts so is started by that user. */
 export function asUser(
-  { uid, etc }: OtherUser,
+  { uid, etc, cgroup }: OtherUser,
   program: string,
   args: readonly string[],
 ): { readonly command: string; readonly args: string[] } {
   const id = String(uid);
   const user = ['setpriv', '--reuid', id, '--regid', id, '--clear-groups', '--inh-caps=-all'];
   const own = [...user, '--', program, ...args];
-  if (etc === null) return { command: own[0] ?? '', args: own.slice(1) };
-  const script = 'mount -t overlay overlay -o "lowerdir=$0:/etc" /etc && exec "$@"';
-  const inside = ['sh', '-c', script, etc, ...own];
+  const lay = etc === null ? '' : `mount -t overlay overlay -o 'lowerdir=${etc}:/etc' /etc && `;
+  const enter = cgroup === undefined ? '' : `echo $$ > '${cgroup}/cgroup.procs' && `;
+  const inside = ['sh', '-c', `${lay}${enter}exec "$@"`, 'sh', ...own];
   return { command: 'unshare', args: ['--mount', '--propagation', 'private', ...inside] };
 }
 

@@ -22,8 +22,13 @@ static bool lists(const char *options, const char *word) {
   return false;
 }
 
-static void layout_read(struct layout *layout) {
+/* Who is not root has what was delegated to it, or nothing. */
+static void layout_read(struct layout *layout, const struct spec *spec) {
   memset(layout, 0, sizeof *layout);
+  if (spec->rootless) {
+    if (spec->cgroup_root) snprintf(layout->v2, sizeof layout->v2, "%s", spec->cgroup_root);
+    return;
+  }
   FILE *file = fopen("/proc/self/mountinfo", "re");
   if (!file) fail("cannot read the mount table");
   char line[4096];
@@ -86,20 +91,23 @@ static bool v2_offers(const struct layout *layout, const char *directory, const 
 
 /* Whether the controller's files are those of v2; enabled on the way down when they are. */
 static bool v2_enable(const struct layout *layout, const struct spec *spec, const char *controller) {
-  if (!layout->v2[0] || !v2_offers(layout, "", controller)) return false;
+  char *below = format_text("/%s", spec->cgroup_parent);
+  /* In a delegated group the runner has enabled what it may. */
+  bool offered = layout->v2[0] && v2_offers(layout, spec->rootless ? below : "", controller);
+  free(below);
+  if (!offered) return false;
   char enable[32];
   snprintf(enable, sizeof enable, "+%s", controller);
   char *parent = format_text("%s/%s", layout->v2, spec->cgroup_parent);
-  limit(layout->v2, "cgroup.subtree_control", enable, true);
+  if (!spec->rootless) limit(layout->v2, "cgroup.subtree_control", enable, true);
   limit(parent, "cgroup.subtree_control", enable, true);
   free(parent);
   return true;
 }
 
 void cgroup_create(const struct spec *spec) {
-  if (spec->rootless) return;
   struct layout layout;
-  layout_read(&layout);
+  layout_read(&layout, spec);
   each_hierarchy(&layout, make, (void *)spec);
   char *v2 = format_text("%s/%s/%s", layout.v2, spec->cgroup_parent, spec->name);
   char *v1[3];
@@ -113,7 +121,7 @@ void cgroup_create(const struct spec *spec) {
   } else if (v2_enable(&layout, spec, "memory")) {
     limit(v2, "memory.max", value, true);
     limit(v2, "memory.swap.max", "0", false);
-  } else {
+  } else if (!spec->rootless) {
     die(EXIT_REFUSED, "no memory controller: neither cgroup v1 nor v2 offers it");
   }
   if (layout.v1[1][0]) {
@@ -123,7 +131,7 @@ void cgroup_create(const struct spec *spec) {
   } else if (v2_enable(&layout, spec, "cpu")) {
     snprintf(value, sizeof value, "%ld 100000", spec->cpu_millis * 100);
     limit(v2, "cpu.max", value, true);
-  } else {
+  } else if (!spec->rootless) {
     die(EXIT_REFUSED, "no cpu controller: neither cgroup v1 nor v2 offers it");
   }
   snprintf(value, sizeof value, "%ld", spec->pids);
@@ -131,7 +139,7 @@ void cgroup_create(const struct spec *spec) {
     limit(v1[2], "pids.max", value, true);
   } else if (v2_enable(&layout, spec, "pids")) {
     limit(v2, "pids.max", value, true);
-  } else {
+  } else if (!spec->rootless) {
     die(EXIT_REFUSED, "no pids controller: neither cgroup v1 nor v2 offers it");
   }
   free(v2);
@@ -154,9 +162,7 @@ static void open_entry(const char *mount, void *context) {
 /* Opened by the launcher, used by the first process, which may do so for itself alone. */
 void cgroup_open_entries(struct spec *spec) {
   struct layout layout;
-  spec->unified_fd = -1;
-  if (spec->rootless) return;
-  layout_read(&layout);
+  layout_read(&layout, spec);
   spec->unified_fd = layout.v2[0] ? open_own(spec, layout.v2, "", O_RDONLY | O_DIRECTORY) : -1;
   layout.v2[0] = 0;
   each_hierarchy(&layout, open_entry, spec);
@@ -177,7 +183,7 @@ static void open_view(const char *mount, void *context) {
   struct spec *spec = context;
   if (spec->view_count == MAX_VIEWS) return;
   struct view *view = &spec->views[spec->view_count];
-  const char *base = strrchr(mount, '/');
+  const char *base = spec->rootless ? NULL : strrchr(mount, '/');
   snprintf(view->target, sizeof view->target, "sys/fs/cgroup%s", !base || !strcmp(base, "/cgroup") ? "" : base);
   char *own = format_text("%s/%s/%s", mount, spec->cgroup_parent, spec->name);
   view->fd = sys_open_tree(AT_FDCWD, own, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
@@ -190,15 +196,15 @@ static void open_view(const char *mount, void *context) {
 
 /* So that programs which size themselves by their cgroup, and the supervisor's figures, see their limits. */
 void cgroup_open_views(struct spec *spec) {
-  if (spec->rootless) return;
   struct layout layout;
-  layout_read(&layout);
+  layout_read(&layout, spec);
   each_hierarchy(&layout, open_view, spec);
 }
 
-void cgroup_kill(const char *parent, const char *name) {
+void cgroup_kill(const struct spec *spec) {
+  const char *parent = spec->cgroup_parent, *name = spec->name;
   struct layout layout;
-  layout_read(&layout);
+  layout_read(&layout, spec);
   char *v2 = format_text("%s/%s/%s", layout.v2, parent, name);
   char *freezer = format_text("%s/%s/%s", layout.v1[4], parent, name);
   limit(v2, "cgroup.kill", "1", false);
@@ -210,15 +216,14 @@ void cgroup_kill(const char *parent, const char *name) {
 }
 
 struct removal {
-  const char *parent;
-  const char *name;
+  const struct spec *spec;
   int failures;
 };
 
 static void unmake(const char *mount, void *context) {
   struct removal *removal = context;
-  char *parent = format_text("%s/%s", mount, removal->parent);
-  char *own = format_text("%s/%s", parent, removal->name);
+  char *parent = format_text("%s/%s", mount, removal->spec->cgroup_parent);
+  char *own = format_text("%s/%s", parent, removal->spec->name);
   /* EBUSY while the kernel still settles the dead processes' charges. */
   int attempt = 0;
   while (rmdir(own) < 0 && errno == EBUSY && attempt++ < 2000) sleep_ms(attempt < 20 ? 1 : 5);
@@ -228,10 +233,10 @@ static void unmake(const char *mount, void *context) {
   free(own);
 }
 
-int cgroup_remove(const char *parent, const char *name) {
+int cgroup_remove(const struct spec *spec) {
   struct layout layout;
-  layout_read(&layout);
-  struct removal removal = {parent, name, 0};
+  layout_read(&layout, spec);
+  struct removal removal = {spec, 0};
   each_hierarchy(&layout, unmake, &removal);
   return removal.failures ? -1 : 0;
 }

@@ -62,6 +62,7 @@ struct spec {
   const char *disk_template;
   const char *spool_template;
   const char *cgroup_parent;
+  const char *cgroup_root; /* a group of v2 that was delegated to who is not root; NULL without one */
   const char *resolver;
   const char *interface; /* the host's end of the sandbox's network; NULL for loopback alone */
   long address;          /* the sandbox's end, an odd IPv4 address; the host's end is the one before it */
@@ -107,8 +108,8 @@ void cgroup_create(const struct spec *spec);
 void cgroup_open_entries(struct spec *spec);
 void cgroup_enter(const struct spec *spec);
 void cgroup_open_views(struct spec *spec);
-void cgroup_kill(const char *parent, const char *name);
-int cgroup_remove(const char *parent, const char *name);
+void cgroup_kill(const struct spec *spec);
+int cgroup_remove(const struct spec *spec);
 
 /* image.c */
 int image_mount(const struct spec *spec, int dirfd, const char *image, const char *template_path);

@@ -25,7 +25,7 @@ static void undo(void) {
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
   }
-  cgroup_remove(current->cgroup_parent, current->name);
+  cgroup_remove(current);
 }
 
 static int listen_in(const char *dir) {

@@ -24,7 +24,7 @@ static void end_process(int dir, const struct spec *spec) {
     return;
   }
   if (sys_pidfd_send_signal(pidfd, SIGKILL) < 0 && errno != ESRCH) fail("cannot end process %d", pid);
-  cgroup_kill(spec->cgroup_parent, spec->name);
+  cgroup_kill(spec);
   struct pollfd wait = {.fd = pidfd, .events = POLLIN};
   if (poll(&wait, 1, 20000) != 1) die(EXIT_FAILED, "process %d does not end", pid);
   close(pidfd);
@@ -45,7 +45,7 @@ int command_destroy(struct spec *spec) {
     fail("cannot open %s", spec->dir);
   }
   if (spec->interface) network_detach(spec->interface);
-  if (cgroup_remove(spec->cgroup_parent, spec->name) < 0) die(EXIT_FAILED, "a cgroup of %s is still in use", spec->name);
+  if (cgroup_remove(spec) < 0) die(EXIT_FAILED, "a cgroup of %s is still in use", spec->name);
   if (dir < 0) return 0;
   /* Signals reach the sandbox from where its maker stands, and its files belong to the ids within. */
   rootless_enter(spec);

@@ -66,6 +66,7 @@ static void parse(int argc, char **argv, struct spec *spec) {
                {"disk-template", &spec->disk_template},
                {"spool-template", &spec->spool_template},
                {"cgroup-parent", &spec->cgroup_parent},
+               {"cgroup-root", &spec->cgroup_root},
                {"resolver", &spec->resolver},
                {"interface", &spec->interface}};
   const struct {
@@ -150,6 +151,8 @@ int main(int argc, char **argv) {
   if (!commands[index].of_sandbox) return commands[index].run(&spec);
   if (!plain_name(spec.name) || !plain_name(spec.cgroup_parent))
     die(EXIT_USAGE, "--name and --cgroup-parent take lower-case letters, digits and hyphens");
+  if (spec.cgroup_root && (!spec.rootless || spec.cgroup_root[0] != '/' || strlen(spec.cgroup_root) > 200))
+    die(EXIT_USAGE, "--cgroup-root takes the path of a group, from who is not root");
   if (spec.interface && (!plain_name(spec.interface) || strlen(spec.interface) > 15))
     die(EXIT_USAGE, "--interface takes a short name");
   if (spec.rootless && spec.interface) die(EXIT_REFUSED, "only root makes network interfaces");

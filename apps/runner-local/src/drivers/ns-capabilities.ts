@@ -11,6 +11,7 @@ import {
   type SandboxId,
   type SandboxSpec,
 } from '@vmux/runner-kit';
+import { notDelegated } from './ns-delegated';
 import { canFirewall } from './ns-egress';
 import type { NsHost } from './ns-making';
 
@@ -70,7 +71,7 @@ export async function tryNs(trial: NsTrial, signal?: AbortSignal): Promise<Drive
     missing: {
       ...never,
       ...Object.fromEntries(optional.filter(([, why]) => why !== undefined)),
-      ...(host.user.isRoot ? {} : whyNoLimits()),
+      ...(host.user.isRoot ? {} : whyNoLimits(host.user.delegated?.controllers ?? [])),
     },
   };
 }
@@ -81,15 +82,15 @@ async function whyNoEgress({ egress }: NsTrial, { user }: NsHost): Promise<strin
   return whyNot(canFirewall);
 }
 
-/** Without root and without control groups; processes are counted by user namespace since Linux 5.14. */
-function whyNoLimits(): Partial<Record<OtherLimit, string>> {
-  const groups = 'control groups need root';
+/** Without root it is what was delegated; processes are counted by user namespace since Linux 5.14. */
+function whyNoLimits(controllers: readonly string[]): Partial<Record<OtherLimit, string>> {
   const [major = 0, minor = 0] = release().split('.').map(Number);
   const counts = major > 5 || (major === 5 && minor >= 14);
+  const isDelegated = (name: string) => controllers.includes(name);
   return {
-    memoryLimit: groups,
-    cpuLimit: groups,
-    ...(counts ? {} : { pidsLimit: 'without root processes are counted since Linux 5.14' }),
+    ...(isDelegated('memory') ? {} : { memoryLimit: notDelegated }),
+    ...(isDelegated('cpu') ? {} : { cpuLimit: notDelegated }),
+    ...(counts || isDelegated('pids') ? {} : { pidsLimit: notDelegated }),
   };
 }
 

@@ -29,6 +29,11 @@ export class NsFreezer {
     return v1 === undefined ? undefined : new NsFreezer(1, v1, parent);
   }
 
+  /** In a group that was delegated to this user. */
+  static below(root: string, parent: string): NsFreezer {
+    return new NsFreezer(2, root, parent);
+  }
+
   async isFrozen(name: string): Promise<boolean> {
     const file = this.version === 2 ? 'cgroup.freeze' : 'freezer.state';
     try {

@@ -22,6 +22,7 @@ import { isTrial, trialSpec, tryNs } from './ns-capabilities';
 import { NsFreezer, needFreezer } from './ns-cgroup';
 import { NsCheckpoints, Settling } from './ns-checkpoint';
 import { NsDisks, type NsStoreKind, sessionOfRef } from './ns-checkpoint-store';
+import { notDelegated } from './ns-delegated';
 import { dropUnusedFirewall } from './ns-firewall';
 import { connectTo } from './ns-launcher';
 import { type NsHost, NsMaking } from './ns-making';
@@ -37,7 +38,7 @@ import {
   readIfThere,
   startTimeOf,
 } from './ns-store';
-import { isRoot, thisUser } from './ns-user';
+import { isRoot, type NsUser, thisUser } from './ns-user';
 
 export interface NsDriverOptions {
   /** The driver's own directory, absolute; every sandbox it ever finds is in there. */
@@ -249,7 +250,7 @@ export class NsDriver implements SandboxDriver {
   }
 
   async #open(): Promise<NsHost> {
-    const { dataDir, cgroupParent, launcherPath } = this.#options;
+    const { dataDir, launcherPath } = this.#options;
     const store = await NsStore.open(dataDir);
     const user = await thisUser(launcherPath, dataDir);
     const disks = user.isRoot
@@ -270,13 +271,19 @@ export class NsDriver implements SandboxDriver {
       }
     }
     await removeUnusedBases(this.#making.bases(user), used);
-    const freezer = user.isRoot ? await NsFreezer.find(cgroupParent) : undefined;
-    const none = user.isRoot ? 'this machine has no cgroup freezer' : 'control groups need root';
+    const freezer = await this.#freezerOf(user);
+    const none = user.isRoot ? 'this machine has no cgroup freezer' : notDelegated;
     const whyNoFreezer = freezer ? undefined : none;
     if (freezer)
       for (const key of standing) await NsCheckpoints.letGoOn(key, store.directoryOf(key), freezer);
     if (user.isRoot) await dropUnusedFirewall();
     return { user, store, freezer, whyNoFreezer, disks };
+  }
+
+  async #freezerOf({ isRoot: mayAll, delegated }: NsUser): Promise<NsFreezer | undefined> {
+    const { cgroupParent } = this.#options;
+    if (mayAll) return NsFreezer.find(cgroupParent);
+    return delegated ? NsFreezer.below(delegated.root, cgroupParent) : undefined;
   }
 
   async #record(key: string): Promise<SandboxRecord | undefined> {

@@ -10,10 +10,10 @@ import { interfaceArgument, networkArguments, resolverText } from './ns-egress';
 import { allowHostsOf, hostArguments, resolveHosts } from './ns-egress-hosts';
 import { behindFirewall, dropUnusedFirewall } from './ns-firewall';
 import { runProgram } from './ns-launcher';
-import { createArguments, NO_RESOLVER, remainsArguments } from './ns-spec';
+import { createArguments, NO_RESOLVER, remainsArguments, rootlessArguments } from './ns-spec';
 import { cgroupNameOf, keyOf, type NsState, type NsStore } from './ns-store';
 import { diskTemplate, unreadableCopy } from './ns-templates';
-import { lentArguments, type NsUser } from './ns-user';
+import type { NsUser } from './ns-user';
 
 /** What the driver finds on this machine once, when it is first used. */
 export interface NsHost {
@@ -52,9 +52,16 @@ export class NsMaking {
     const { id, limits, egress, image } = spec;
     const sinceNs = kept?.sinceNs ?? null;
     const facts = { id, limits, egress, image, generation: base.generation, lent: user.lent };
+    const cgroupRoot = user.delegated?.root ?? null;
     const origin = { sinceNs, restoredFrom: kept?.ref ?? null, trees: treesOf(base) };
     const createdAtMs = Date.now();
-    const state = await store.add(key, { version: 1, ...facts, ...origin, createdAtMs });
+    const state = await store.add(key, {
+      version: 1,
+      ...facts,
+      ...origin,
+      cgroupRoot,
+      createdAtMs,
+    });
     try {
       const dir = store.directoryOf(key);
       if (disks.whyNot === undefined) await disks.add(key, dir, kept ?? limits.diskMiB);
@@ -81,8 +88,8 @@ export class NsMaking {
     const names = [`--name=${cgroupNameOf(key)}`, `--cgroup-parent=${cgroupParent}`];
     const network = state?.egress ? [interfaceArgument(state.slot)] : [];
     const dir = `--dir=${store.directoryOf(key)}`;
-    const lent = lentArguments(state?.lent);
-    await runProgram(launcherPath, ['destroy', dir, ...names, ...network, ...lent]);
+    const rootless = rootlessArguments(state ?? {});
+    await runProgram(launcherPath, ['destroy', dir, ...names, ...network, ...rootless]);
     await disks.remove(key);
     if (state?.egress) await allowHostsOf(state.slot, []);
     if (state) await store.freeSlot(state.slot);

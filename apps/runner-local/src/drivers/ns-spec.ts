@@ -42,6 +42,11 @@ export function checkSpec(
     throw new DriverRefused('unsupported', `there is no image named ${spec.image}`);
 }
 
+export const rootlessArguments = ({ lent, cgroupRoot }: Partial<NsState>): readonly string[] => [
+  ...lentArguments(lent),
+  ...(cgroupRoot ? [`--cgroup-root=${cgroupRoot}`] : []),
+];
+
 /** No name resolves without a network, and it does so at once. */
 export const NO_RESOLVER = 'nameserver 127.0.0.1\noptions timeout:1 attempts:1\n';
 
@@ -71,7 +76,7 @@ export function createArguments(
           `--disk-template=${files.disk}`,
           `--spool-template=${files.spool}`,
         ]
-      : lentArguments(state.lent)),
+      : rootlessArguments(state)),
     `--memory-mib=${limits.memoryMiB}`,
     `--cpu-millis=${Math.max(10, Math.round(limits.cpus * 1000))}`,
     `--pids=${limits.pids}`,
@@ -81,7 +86,7 @@ export function createArguments(
 }
 
 export const remainsArguments = (
-  { id, lent }: NsState,
+  { id, ...made }: NsState,
   at: {
     readonly directory: string;
     readonly supervisor: string;
@@ -89,7 +94,7 @@ export const remainsArguments = (
   },
 ): string[] => [
   'salvage',
-  ...lentArguments(lent),
+  ...rootlessArguments(made),
   `--dir=${at.directory}`,
   `--name=${cgroupNameOf(keyOf(id))}`,
   `--cgroup-parent=${at.cgroupParent}`,

@@ -30,6 +30,8 @@ export interface NsState {
   readonly restoredFrom?: string | null;
   /** Whose ids its files have, where it was made without root. */
   readonly lent?: LentIds | null;
+  /** The delegated control group that its own is below. */
+  readonly cgroupRoot?: string | null;
 }
 
 /** One range of 65,536 user ids for each sandbox, above what other software hands out. */

@@ -2,6 +2,7 @@ import { access, constants, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { userInfo } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { DriverRefused } from '@vmux/runner-kit';
+import { type Delegated, delegatedToUs } from './ns-delegated';
 import { PROGRAM_PATH, runProgram } from './ns-launcher';
 
 /** Where the ids begin that the administrator lent to this user by /etc/subuid and /etc/subgid. */
@@ -14,6 +15,8 @@ export interface LentIds {
 export interface NsUser {
   readonly isRoot: boolean;
   readonly lent: LentIds | null;
+  /** For who is not root. */
+  readonly delegated: Delegated | null;
 }
 
 export const isRoot = (): boolean => process.getuid?.() === 0;
@@ -22,18 +25,19 @@ const IDS = 65_536;
 
 /** Whether the ids that are lent can be used is found by using them, on a directory that is the caller's. */
 export async function thisUser(launcher: string, directory: string): Promise<NsUser> {
-  if (isRoot()) return { isRoot: true, lent: null };
+  if (isRoot()) return { isRoot: true, lent: null, delegated: null };
   const lent = await lentIds();
-  if (!lent) return { isRoot: false, lent };
+  const delegated = delegatedToUs();
+  if (!lent) return { isRoot: false, lent, delegated };
   const trial = await mkdtemp(join(directory, 'lent-'));
   try {
     await runProgram(launcher, ['own', ...lentArguments(lent), `--dir=${trial}`]);
     await runProgram(launcher, ['drop', ...lentArguments(lent), `--dir=${trial}`]);
-    return { isRoot: false, lent };
+    return { isRoot: false, lent, delegated };
   } catch (fault) {
     if (!(fault instanceof DriverRefused)) throw fault;
     await rm(trial, { recursive: true, force: true });
-    return { isRoot: false, lent: null };
+    return { isRoot: false, lent: null, delegated };
   }
 }
 
