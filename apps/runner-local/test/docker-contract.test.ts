@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import type { SandboxId } from '@vmux/runner-kit';
-import { driverContract } from '@vmux/runner-kit/contract';
+import { driverContract, layersOn } from '@vmux/runner-kit/contract';
 import {
   type DockerEngine,
   describeUnless,
@@ -25,23 +25,22 @@ const settingsFor = (engine: DockerEngine): DockerDriverSettings => ({
 
 afterAll(releaseAll);
 
-driverContract(
-  'docker',
-  async () => {
-    const engine = await startDockerEngine();
-    const settings = settingsFor(engine);
-    const docker = new Docker({ socketPath: engine.socketPath });
-    const program = join(projectRoot(), 'dist/apps/runner-local/test/docker-contract-runner.js');
-    return {
-      openDriver: () => new DockerDriver(settings),
-      killFromOutside: async (id) => docker.getContainer(containerName(id)).kill(),
-      runner: { command: process.execPath, args: [program, JSON.stringify(settings)] },
-      image: engine.image,
-      close: () => engine.stop(),
-    };
-  },
-  group,
-);
+const openTarget = async () => {
+  const engine = await startDockerEngine();
+  const settings = settingsFor(engine);
+  const docker = new Docker({ socketPath: engine.socketPath });
+  const program = join(projectRoot(), 'dist/apps/runner-local/test/docker-contract-runner.js');
+  return {
+    openDriver: () => new DockerDriver(settings),
+    killFromOutside: async (id: SandboxId) => docker.getContainer(containerName(id)).kill(),
+    runner: { command: process.execPath, args: [program, JSON.stringify(settings)] },
+    image: engine.image,
+    close: () => engine.stop(),
+  };
+};
+
+driverContract('docker', openTarget, group);
+layersOn('docker', openTarget, group);
 
 group('a docker sandbox', () => {
   let engine: DockerEngine;

@@ -36,9 +36,22 @@ export function driverContract(
     filesContract(bench);
     checkpointContract(bench);
     momentContract(bench);
-    layerContract(bench);
     limitsContract(bench, lacking);
     lifetimeContract(bench);
+  });
+}
+
+/** Registers the tests of drivers that keep checkpoints in a form made out of the portable one. */
+export function layersOn(
+  name: string,
+  openTarget: () => Promise<ContractTarget>,
+  group: Group = describe,
+): void {
+  group(`checkpoints in the own form of ${name}`, () => {
+    const bench = new Bench(openTarget);
+    beforeAll(() => bench.open(), 600_000);
+    afterAll(() => bench.close(), 120_000);
+    layerContract(bench);
   });
 }
 
