@@ -209,3 +209,42 @@ describeUnless(process.getuid?.() === 0, 'namespace sandboxes need root on Linux
     });
   },
 );
+
+describeUnless(process.getuid?.() === 0, 'namespace sandboxes need root on Linux')(
+  'a session whose time on Modal (emulated) is nearly over',
+  () => {
+    let stack: EmbeddedStack;
+    beforeAll(async () => {
+      // Half of it is left when the session is stored.
+      const more = { VMUX_WITH: 'modal-local', VMUX_MODAL_LIFETIME_SECONDS: '50' };
+      stack = await EmbeddedStack.start(null, more);
+    });
+    afterAll(async () => {
+      await stack?.stop();
+      await releaseAll();
+    });
+
+    it('is stored, and goes on in another sandbox when it is wanted', async () => {
+      const session = await stack.create({ provider: 'modal' });
+      await session.run('echo kept > file');
+      const first = (await session.info()).sandbox;
+      await session.becomes('released');
+      expect(await session.run('cat file')).toBe('kept\n');
+      const next = (await session.info()).sandbox;
+      expect(next.epoch).toBeGreaterThan(first.epoch);
+      const events = await session.events();
+      expect(events).toContainEqual(
+        expect.objectContaining({
+          type: 'ReleaseRequested',
+          data: expect.objectContaining({ cause: 'provider_limit', epoch: first.epoch }),
+        }),
+      );
+      await session.stop();
+      const modal = new ModalControl(stack.dataDir);
+      await until(async () => {
+        const left = await modal.sandboxesOf(session.id);
+        return left.length >= 2 && left.every(({ result }) => result !== null);
+      }, PATIENCE);
+    });
+  },
+);

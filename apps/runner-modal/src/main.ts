@@ -15,12 +15,21 @@ async function main(): Promise<void> {
     appName: env.VMUX_MODAL_APP || 'vmux',
     supervisorFile: join(config.nativeDir, 'vmux-supervisor'),
     defaultImage: env.VMUX_MODAL_IMAGE || 'python:3.12-slim-bookworm',
+    lifetimeMs: lifetimeFrom(env.VMUX_MODAL_LIFETIME_SECONDS),
   });
   const { available, reason } = await driver.capabilities();
   if (!available) process.stderr.write(`runner-modal: Modal is not available: ${reason}\n`);
   const server = env.MODAL_SERVER_URL;
   const emulated = server !== undefined && isLoopback(new URL(server).hostname);
   await runnerProcess(config, () => [driver], { emulated });
+}
+
+/** Modal ends a sandbox after 24 hours at the latest. */
+function lifetimeFrom(seconds: string | undefined): number | undefined {
+  if (!seconds) return undefined;
+  if (!/^\d{2,5}$/.test(seconds) || Number(seconds) < 30 || Number(seconds) > 86_400)
+    throw new Error('set VMUX_MODAL_LIFETIME_SECONDS to a whole number from 30 to 86400');
+  return Number(seconds) * 1000;
 }
 
 const secretFrom = ({ MODAL_TOKEN_SECRET, MODAL_TOKEN_SECRET_FILE }: NodeJS.ProcessEnv): string =>

@@ -31,7 +31,7 @@ export interface ModalDriverSettings extends ModalSettings {
   /** For sessions that name no image. */
   readonly defaultImage: string;
   /** Whole seconds; Modal's longest without it. */
-  readonly lifetimeMs?: number;
+  readonly lifetimeMs?: number | undefined;
 }
 
 const LONGEST_LIFETIME_MS = 24 * 3600 * 1000;

@@ -134,12 +134,21 @@ export class Sandboxes {
 
   /** The session is stored before that, and goes on elsewhere. */
   private async tellEnding(id: SandboxId, endsAtMs: number): Promise<void> {
-    const held = this.held.get(keyOf(id));
-    this.settings.log('a sandbox is going to be ended by its provider', { ...id, endsAtMs });
+    const { log, signal } = this.settings;
+    log('a sandbox is going to be ended by its provider', { ...id, endsAtMs });
     const data = { endsAt: Math.floor(endsAtMs) };
-    await held?.worker
-      .report({ type: 'LifetimeKnown', at: Date.now(), data })
-      .catch((error) => this.settings.log('nobody heard of that', { ...id, error: String(error) }));
+    // It may not be the session's yet: a driver knows when it ends before it has begun.
+    for (let pauseMs = 500; Date.now() < endsAtMs; pauseMs = Math.min(2 * pauseMs, 10_000)) {
+      const held = this.held.get(keyOf(id));
+      try {
+        await held?.worker.report({ type: 'LifetimeKnown', at: Date.now(), data });
+        if (held) return;
+      } catch (error) {
+        log('nobody heard of that', { ...id, error: String(error) });
+      }
+      await pause(pauseMs, signal).catch(() => undefined);
+      if (signal.aborted) return;
+    }
   }
 
   private async reportLost(id: SandboxId, evidence: string): Promise<void> {
