@@ -1,7 +1,7 @@
 /**
  * The core under load: 200 sessions at once, each with an exec that writes and a follower that reads, over
- * one gateway, one session service and the embedded event store. The runner is scripted: no sandbox is
- * measured here. Every byte that a follower gets is checked.
+ * one gateway, one session service and the embedded event store. The runner is scripted, but for `yes` in a
+ * sandbox of namespaces beside another one. Every byte that a follower gets is checked.
  */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -12,6 +12,7 @@ import type { ApiClient } from '../test/support/api-client';
 import type { FakeExec, FakeRunner } from '../test/support/fake-runner';
 import { startGateway, startRunner, startService, startStack } from '../test/support/stack';
 import { beside, ratioAt } from './flood';
+import { besideYes } from './flood-ns';
 import { longHistory } from './long-history';
 import { figure, printJson, printTable, quantile, wantsJson } from './report';
 
@@ -51,6 +52,8 @@ async function main(): Promise<void> {
   const long = await longHistory(stack, api, () => startGateway(stack, 'gateway-long', limits));
   const memory = { gateway: rssMiB(gateway.process.pid), service: rssMiB(service.pid) };
   await releaseAll();
+  // A sandbox of namespaces needs root.
+  const yes = process.getuid?.() === 0 ? await besideYes() : null;
 
   if (!wantsJson()) {
     console.log(`${cpus().length} cores, load ${loadavg().map(figure).join(' ')}`);
@@ -64,6 +67,15 @@ async function main(): Promise<void> {
           `exec, another session writing ${figure(flood.floodMiBps)} MiB/s (ms)`,
           ...figuresOf(flood.floodedMs),
         ],
+        ...(yes
+          ? [
+              ['exec in a sandbox, calm (ms)', ...figuresOf(yes.calmMs)],
+              [
+                `exec in a sandbox, yes in another one, ${figure(yes.floodMiBps)} MiB/s (ms)`,
+                ...figuresOf(yes.floodedMs),
+              ],
+            ]
+          : []),
         ['reconnect to first byte (ms)', ...figuresOf(reconnects)],
         [
           `reconnect to first byte, ${figure(long.events)} events (ms)`,
@@ -91,6 +103,11 @@ async function main(): Promise<void> {
     flood_exec_p50_ratio: ratioAt(flood, 0.5),
     flood_exec_p99_ratio: ratioAt(flood, 0.99),
     flood_mb_per_s: flood.floodMiBps,
+    ...(yes && {
+      yes_exec_p50_ratio: ratioAt(yes, 0.5),
+      yes_exec_p99_ratio: ratioAt(yes, 0.99),
+      yes_mb_per_s: yes.floodMiBps,
+    }),
     reconnect_ms_p50: quantile(reconnects, 0.5),
     reconnect_ms_p99: quantile(reconnects, 0.99),
     long_reconnect_ms_p50: quantile(long.reconnectMs, 0.5),

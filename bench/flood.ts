@@ -13,33 +13,51 @@ export interface FloodFigures {
   readonly floodMiBps: number;
 }
 
-/**
- * Execs of one session, from the request to the exit, with and without another session that writes as fast
- * as its frames are taken. In turns, so that what else the machine does falls on both.
- */
+/** Output without end, while it flows. */
+export interface Flood {
+  flow(): Promise<void> | void;
+  /** Resolves once nothing of it is on its way any more. */
+  hold(): Promise<void>;
+  end(): Promise<void> | void;
+  readonly mibPerSecond: number;
+}
+
+/** With a runner that is scripted: no sandbox, no CPU of its own. */
 export async function beside(
   api: ApiClient,
   runner: FakeRunner,
   sessions: { readonly flooding: string; readonly other: string },
 ): Promise<FloodFigures> {
-  const flood = new Flood();
+  const flood = new ScriptedFlood();
   runner.scripts.set('yes', (exec) => flood.run(exec));
   const { status, text } = await api.post(`/v1/sessions/${sessions.flooding}/execs`, {
     command: 'yes',
   });
   if (status !== 201) throw new Error(text);
+  return execsBeside(api, sessions.other, flood);
+}
+
+/**
+ * Execs of one session, from the request to the exit, with and without another session that writes as fast
+ * as its frames are taken. In turns, so that what else the machine does falls on both.
+ */
+export async function execsBeside(
+  api: ApiClient,
+  sessionId: string,
+  flood: Flood,
+): Promise<FloodFigures> {
   const calmMs: number[] = [];
   const floodedMs: number[] = [];
   try {
-    await execs(api, sessions.other, EXECS_PER_ROUND);
+    await execs(api, sessionId, EXECS_PER_ROUND);
     for (let round = 0; round < ROUNDS; round += 1) {
-      calmMs.push(...(await execs(api, sessions.other, EXECS_PER_ROUND)));
-      flood.flow();
-      floodedMs.push(...(await execs(api, sessions.other, EXECS_PER_ROUND)));
+      calmMs.push(...(await execs(api, sessionId, EXECS_PER_ROUND)));
+      await flood.flow();
+      floodedMs.push(...(await execs(api, sessionId, EXECS_PER_ROUND)));
       await flood.hold();
     }
   } finally {
-    flood.end();
+    await flood.end();
   }
   return { calmMs, floodedMs, floodMiBps: flood.mibPerSecond };
 }
@@ -59,7 +77,7 @@ async function execs(api: ApiClient, id: string, count: number): Promise<number[
 }
 
 /** One frame on its way at a time, each as large as it may be: what a runner's pump makes of `yes`. */
-class Flood {
+class ScriptedFlood implements Flood {
   private state: 'held' | 'flowing' | 'ended' = 'held';
   private idle = true;
   private bytes = 0;
