@@ -38,7 +38,12 @@ async function main(): Promise<void> {
   const runners = new RunnerBoard();
   runners.listen(bus, (fault) => logger.warn({ fault }, 'a heartbeat cannot be read'));
   const { redisUrl, dataDir } = config;
-  const index = startSessionIndex({ store, redisUrl, dataDir, log: logger });
+  let serves: () => void = () => undefined;
+  // Lists may come later than everything else, and reading long histories would hold that up.
+  const begin = new Promise<void>((resolve) => {
+    serves = resolve;
+  });
+  const index = startSessionIndex({ store, redisUrl, dataDir, log: logger, begin });
 
   const keyRing = new KeyRing(store, (fault) => logger.warn({ fault }, 'the keys fall behind'));
   await untilStoreAnswers(() => keyRing.start(running.signal), logger);
@@ -67,6 +72,7 @@ async function main(): Promise<void> {
   configureServer(fastify, config, previews, app.get(Upgrades));
   describeApi(app);
   await app.listen(config.port, config.host);
+  serves();
 
   const stop = async () => {
     running.abort();

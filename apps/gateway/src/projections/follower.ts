@@ -33,6 +33,7 @@ export class Follower {
     private readonly store: EventStore,
     private readonly rows: RowStore,
     private readonly log: FollowerLog,
+    private readonly begin: Promise<void> = Promise.resolve(),
   ) {
     this.done = this.work();
   }
@@ -51,6 +52,7 @@ export class Follower {
 
   private async work(): Promise<void> {
     let lastFault = '';
+    await Promise.race([this.begin, stopped(this.stopping.signal)]);
     while (!this.stopping.signal.aborted) {
       try {
         if (await this.rows.claim()) await this.follow();
@@ -167,6 +169,9 @@ export class Follower {
     await sleep(ms, undefined, { signal: this.stopping.signal }).catch(() => undefined);
   }
 }
+
+const stopped = (signal: AbortSignal): Promise<void> =>
+  new Promise((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }));
 
 function furthest(position: bigint | null, item: SubscriptionItem): bigint | null {
   if (item.kind === 'caughtUp') return position;

@@ -14,6 +14,8 @@ export interface IndexOptions {
   /** Without Redis: where they are kept over a restart; null: nowhere. */
   readonly dataDir: string | null;
   readonly log: FollowerLog;
+  /** When to begin to read histories; at once without it. */
+  readonly begin?: Promise<void>;
   /** How long `after` waits. */
   readonly waitMs?: number;
 }
@@ -28,14 +30,14 @@ export interface RunningIndex extends SessionIndex {
 
 /** Needs neither Redis nor the event store to be there when it starts. */
 export function startSessionIndex(options: IndexOptions): RunningIndex {
-  const { store, redisUrl, dataDir, log, waitMs = 2_000 } = options;
+  const { store, redisUrl, dataDir, log, begin, waitMs = 2_000 } = options;
   const onFault = (fault: unknown) => log.warn({ fault }, 'the session list');
   const rows =
     redisUrl === null
       ? new MemoryRows({ file: dataDir && join(dataDir, 'session-rows.jsonl'), onFault })
       : new RedisRows({ url: redisUrl, onFault });
   const index = new ProjectedIndex(rows, waitMs);
-  const follower = new Follower(store, rows, log);
+  const follower = new Follower(store, rows, log, begin);
   return {
     list: (filter, page) => index.list(filter, page),
     live: (owner) => index.live(owner),
