@@ -28,6 +28,7 @@ export async function behindFirewall<T>(work: () => Promise<T>): Promise<T> {
  * also what a runner left that was killed.
  */
 export async function dropUnusedFirewall(): Promise<void> {
+  if (process.platform !== 'linux') return;
   const marker = await markerOfHere();
   if (!(await isThere(marker))) return;
   await locked('--exclusive', async () => {
