@@ -70,6 +70,29 @@ describeUnless(isRoot && !noBtrfs, noBtrfs || 'needs root')('checkpoints of the 
     await driver.resume(rests.id);
   }, 90_000);
 
+  it('that are given up at any moment leave their sandbox running, and nothing that counts as one', async () => {
+    const sandbox = await created();
+    await sandbox.run(FILL);
+    let givenUp = 0;
+    for (let afterMs = 0; afterMs < 40; afterMs += 4) {
+      await sandbox.run('head -c 3000000 /dev/urandom > /workspace/changed');
+      const name = `given-up-${afterMs}`;
+      const signal = AbortSignal.timeout(afterMs);
+      const taken = await driver.checkpoint(sandbox.id, { name, signal }).then(
+        ({ ref }) => ref,
+        () => null,
+      );
+      if (taken === null) givenUp += 1;
+      expect(await driver.probe(sandbox.id)).toEqual({ state: 'running' });
+      expect(await sandbox.run('echo goes on')).toBe('goes on\n');
+      expect(readdirSync(join(options.dataDir, 's', keyOf(sandbox.id)))).not.toContain('still');
+    }
+    expect(givenUp).toBeGreaterThan(0);
+    const kept = await driver.checkpoint(sandbox.id, { name: 'given-up-0' });
+    const next = await opened((spec) => driver.restore(spec, kept));
+    expect(await next.run(TREE)).toBe(await sandbox.run(TREE));
+  }, 120_000);
+
   it('restore the same tree, twice, and leave the first as it goes on', async () => {
     const first = await created();
     await first.run(FILL);
