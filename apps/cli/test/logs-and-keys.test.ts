@@ -104,6 +104,25 @@ describe('vmux replay', () => {
   }, 60_000);
 });
 
+describe('vmux replay --cast', () => {
+  it('lets the lines of what had no terminal begin on the left', async () => {
+    runner.scripts.set('lines', async (exec) => {
+      for (const text of ['one\ntwo\r', '\n\nthree', '\n']) await exec.write('stdout', text);
+    });
+    const { session } = await sessionOf('lines');
+    const [, ...lines] = (await said('replay', session, '--cast', '-')).trim().split('\n');
+    const shown = lines.map((line) => JSON.parse(line)[2]).join('');
+    expect(shown).toBe('one\r\ntwo\r\n\r\nthree\r\n');
+  }, 60_000);
+
+  it('says in one line that its file cannot be written', async () => {
+    const { session } = await sessionOf('film');
+    const { code, stderr } = await vmux('replay', session, '--cast', '/nowhere/film.cast');
+    expect(code).toBe(1);
+    expect(stderr).toMatch(/^vmux: [^\n]*\/nowhere\/film\.cast[^\n]*\n$/);
+  }, 60_000);
+});
+
 describe('keys and logins', () => {
   it('makes keys that work, and revokes them', async () => {
     const key = (await said('keys', 'create', 'reader', '--scope', 'sessions:read')).trim();

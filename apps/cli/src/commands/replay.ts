@@ -1,5 +1,4 @@
-import { once } from 'node:events';
-import { createWriteStream } from 'node:fs';
+import { open } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Command, LogItem, Sandbox } from '@vmux/sdk';
 import { onlyName, parsed } from '../arguments';
@@ -73,15 +72,27 @@ async function sizeOf(command: Command | null): Promise<Size> {
 }
 
 /** asciicast, version 2: a header, then one line for each piece; a character is never divided. */
-async function writeCast(
+async function writeCast(items: AsyncIterable<LogItem>, file: string, size: Size): Promise<number> {
+  if (file === '-') {
+    await castLines(items, size, (line) => print(line));
+    return 0;
+  }
+  const target = await open(file, 'w', 0o600);
+  try {
+    await castLines(items, size, (line) => target.appendFile(`${line}\n`));
+  } finally {
+    await target.close();
+  }
+  await print(file);
+  return 0;
+}
+
+async function castLines(
   items: AsyncIterable<LogItem>,
-  file: string,
   { cols, rows }: Size,
-): Promise<number> {
-  const out = file === '-' ? process.stdout : createWriteStream(file, { mode: 0o600 });
-  const line = async (value: unknown) => {
-    if (!out.write(`${JSON.stringify(value)}\n`)) await once(out, 'drain');
-  };
+  write: (line: string) => Promise<void>,
+): Promise<void> {
+  const line = (value: unknown) => write(JSON.stringify(value));
   const decoder = new TextDecoder();
   let seconds = 0;
   let isBegun = false;
@@ -89,23 +100,26 @@ async function writeCast(
     if (!isBegun) await line({ version: 2, width: cols, height: rows, timestamp });
     isBegun = true;
   };
+  let last = '';
   for await (const { item, afterMs } of paced(items)) {
     seconds += afterMs / 1000;
     const at = Math.round(seconds * 1e6) / 1e6;
     if (item.kind === 'bytes') {
       await begin(Math.floor(Date.parse(item.at) / 1000));
       const text = decoder.decode(item.bytes, { stream: true });
-      if (text !== '') await line([at, 'o', text]);
+      // Without a terminal nobody has made lines begin on the left.
+      const shown = item.stream === 'pty' ? text : returned(text, last);
+      last = text.at(-1) ?? last;
+      if (text !== '') await line([at, 'o', shown]);
     } else if (item.kind === 'resize' && isBegun)
       await line([at, 'r', `${item.cols}x${item.rows}`]);
   }
   await begin(Math.floor(Date.now() / 1000));
   const rest = decoder.decode();
   if (rest !== '') await line([seconds, 'o', rest]);
-  if (out !== process.stdout) {
-    out.end();
-    await once(out, 'finish');
-    await print(file);
-  }
-  return 0;
+}
+
+function returned(text: string, before: string): string {
+  const lines = text.replace(/(?<!\r)\n/g, '\r\n');
+  return before === '\r' && text.startsWith('\n') ? lines.slice(1) : lines;
 }
