@@ -13,7 +13,7 @@ import {
 } from '@vmux/runner-kit';
 import { notDelegated } from './ns-delegated';
 import { canFirewall } from './ns-egress';
-import type { NsHost } from './ns-making';
+import type { NsHost } from './ns-host';
 
 const never = {
   gpu: 'ns sandboxes see no devices',

@@ -24,8 +24,9 @@ import { NsCheckpoints, Settling } from './ns-checkpoint';
 import { NsDisks, type NsStoreKind, sessionOfRef } from './ns-checkpoint-store';
 import { notDelegated } from './ns-delegated';
 import { dropUnusedFirewall } from './ns-firewall';
+import type { NsDriverOptions, NsHost } from './ns-host';
 import { connectTo } from './ns-launcher';
-import { type NsHost, NsMaking } from './ns-making';
+import { NsMaking } from './ns-making';
 import { removedFrom } from './ns-removed';
 import { checkSpec } from './ns-spec';
 import {
@@ -40,25 +41,7 @@ import {
 } from './ns-store';
 import { isRoot, type NsUser, thisUser } from './ns-user';
 
-export interface NsDriverOptions {
-  /** The driver's own directory, absolute; every sandbox it ever finds is in there. */
-  readonly dataDir: string;
-  /** `vmux-ns`. */
-  readonly launcherPath: string;
-  /** `vmux-supervisor`. */
-  readonly supervisorPath: string;
-  /** Root directories to offer as images, by name; without one the host's own programs are the base. */
-  readonly images?: Readonly<Record<string, string>>;
-  /** Room for output that is not acknowledged yet, for each sandbox. */
-  readonly spoolMiB?: number;
-  readonly cgroupParent?: string;
-  /** Whether sandboxes may be given the public internet; changes the host's firewall. Off by default. */
-  readonly egress?: boolean;
-  /** Name servers for sandboxes with egress where the host's own are private. */
-  readonly resolvers?: readonly string[];
-  /** Where the disks of sandboxes are: `plain` makes no filesystem of its own for native checkpoints. */
-  readonly store?: NsStoreKind;
-}
+export type { NsDriverOptions };
 
 /** Sandboxes out of Linux namespaces, with no engine: native/ns-launcher does what needs system calls. */
 export class NsDriver implements SandboxDriver {

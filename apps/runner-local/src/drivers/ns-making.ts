@@ -2,27 +2,16 @@ import { stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { NativeCheckpoint, SandboxSpec } from '@vmux/runner-kit';
 import { type BaseMaker, directoryBase, makeHostBase, type NsBase } from './ns-base';
-import type { NsFreezer } from './ns-cgroup';
 import { NsCheckpoints, SINCE, treesOf } from './ns-checkpoint';
-import type { NsDisks } from './ns-checkpoint-store';
-import type { NsDriverOptions } from './ns-driver';
 import { interfaceArgument, networkArguments, resolverText } from './ns-egress';
 import { allowHostsOf, hostArguments, resolveHosts } from './ns-egress-hosts';
 import { behindFirewall, dropUnusedFirewall } from './ns-firewall';
+import type { NsDriverOptions, NsHost } from './ns-host';
 import { runProgram } from './ns-launcher';
 import { createArguments, NO_RESOLVER, remainsArguments, rootlessArguments } from './ns-spec';
 import { cgroupNameOf, keyOf, type NsState, type NsStore } from './ns-store';
 import { diskTemplate, unreadableCopy } from './ns-templates';
 import type { NsUser } from './ns-user';
-
-/** What the driver finds on this machine once, when it is first used. */
-export interface NsHost {
-  readonly user: NsUser;
-  readonly store: NsStore;
-  readonly disks: NsDisks;
-  readonly freezer: NsFreezer | undefined;
-  readonly whyNoFreezer: string | undefined;
-}
 
 /** Makes sandboxes and removes them: their files, their network, and the calls of the launcher. */
 export class NsMaking {
