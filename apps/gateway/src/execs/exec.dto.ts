@@ -16,8 +16,8 @@ import {
   Min,
   ValidateNested,
 } from 'class-validator';
-import { IsDictionary, NoNul, OptionalDuration, OptionalNumber } from '../http/dto';
-import { VARIABLE } from '../sessions/create-session.dto';
+import { NoNul, OptionalDuration, OptionalNumber } from '../http/dto';
+import { SurroundingsDto } from '../http/surroundings.dto';
 
 export class PtyDto {
   @ApiProperty({ type: 'integer', minimum: 1, maximum: 65_535 })
@@ -46,7 +46,7 @@ export class ServiceDto {
 }
 
 /** Exactly one of `command` and `argv`. */
-export class IssueExecDto {
+export class IssueExecDto extends SurroundingsDto {
   @ApiPropertyOptional({ maxLength: 131_072, example: 'npm test', description: 'For the shell.' })
   @IsOptional()
   @IsString()
@@ -63,22 +63,6 @@ export class IssueExecDto {
   @MaxLength(131_072, { each: true })
   @NoNul()
   argv?: string[];
-
-  @ApiPropertyOptional({
-    type: 'object',
-    additionalProperties: { type: 'string' },
-    description: 'Sealed before they are stored; answers show names only.',
-  })
-  @IsOptional()
-  @IsDictionary({ key: VARIABLE, maxEntries: 1000, maxValueChars: 131_072 })
-  env?: Record<string, string>;
-
-  @ApiPropertyOptional({ maxLength: 4096 })
-  @IsOptional()
-  @IsString()
-  @Length(1, 4096)
-  @NoNul()
-  cwd?: string;
 
   @ApiPropertyOptional({ pattern: '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$' })
   @IsOptional()

@@ -17,7 +17,8 @@ import {
   Min,
   ValidateNested,
 } from 'class-validator';
-import { IsDictionary, NoNul } from '../http/dto';
+import { IsDictionary } from '../http/dto';
+import { SurroundingsDto } from '../http/surroundings.dto';
 
 const DAY_MS = 24 * 3600 * 1000;
 const KEEP_MS = 7 * DAY_MS;
@@ -127,10 +128,9 @@ export class LogPolicyDto {
 }
 
 const LABEL = /^[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?$/;
-export const VARIABLE = /^[A-Za-z_][A-Za-z0-9_]{0,254}$/;
 export const PROVIDER = /^[a-z][a-z0-9-]{0,31}$/;
 
-export class CreateSessionDto {
+export class CreateSessionDto extends SurroundingsDto {
   @ApiPropertyOptional({
     maxLength: 200,
     example: 'geospot-rl',
@@ -179,22 +179,6 @@ export class CreateSessionDto {
   @ValidateNested()
   @Type(() => ResourcesDto)
   resources?: ResourcesDto;
-
-  @ApiPropertyOptional({
-    type: 'object',
-    additionalProperties: { type: 'string' },
-    description: 'Sealed before they are stored; answers show names only.',
-  })
-  @IsOptional()
-  @IsDictionary({ key: VARIABLE, maxEntries: 1000, maxValueChars: 131_072 })
-  env?: Record<string, string>;
-
-  @ApiPropertyOptional({ maxLength: 4096 })
-  @IsOptional()
-  @IsString()
-  @Length(1, 4096)
-  @NoNul()
-  cwd?: string;
 
   @ApiPropertyOptional({ maxLength: 64 })
   @IsOptional()
