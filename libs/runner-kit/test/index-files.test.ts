@@ -2,7 +2,8 @@ import { randomBytes } from 'node:crypto';
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { FileIndex, FileIndexes } from '../src/work/checkpoint-index';
+import { FileIndex } from '../src/work/checkpoint-index';
+import { FileIndexes } from '../src/work/file-indexes';
 import { IndexFiles } from '../src/work/index-files';
 
 const hex = () => randomBytes(32).toString('hex');

@@ -1,16 +1,11 @@
 import type { FileContent } from '@vmux/artifacts';
-import type { SandboxId } from '../driver';
 import type { ScannedEntry } from '../supervisor-tree-answers';
-import type { IndexFiles } from './index-files';
 
 /**
  * The clock that files are stamped with stands still for up to 10 ms: a change that soon after a look may
  * leave the same times behind, and such a file is read again.
  */
 const TICK_NS = 25_000_000n;
-const MAX_SANDBOXES = 64;
-/** Of all of them together. */
-const MAX_FILES = 1_000_000;
 
 /** A file as it was when its bytes were read. */
 export interface KnownFile {
@@ -94,54 +89,3 @@ export class FileIndex {
     for (const path of this.known.keys()) if (!paths.has(path)) this.known.delete(path);
   }
 }
-
-/** The indexes that are in use, by name; those that are not lie on the disk, if there is one for them. */
-export class FileIndexes {
-  private readonly indexes = new Map<string, Promise<FileIndex>>();
-  private readonly sizes = new Map<string, number>();
-
-  constructor(
-    private readonly disk: IndexFiles | null = null,
-    private readonly make: () => FileIndex = () => new FileIndex(),
-  ) {}
-
-  of(key: string): Promise<FileIndex> {
-    const index = this.indexes.get(key) ?? this.load(key);
-    this.indexes.delete(key);
-    this.indexes.set(key, index);
-    let files = 0;
-    for (const size of this.sizes.values()) files += size;
-    for (const oldest of this.indexes.keys()) {
-      if (this.indexes.size <= MAX_SANDBOXES && files <= MAX_FILES) break;
-      if (oldest === key) break;
-      files -= this.sizes.get(oldest) ?? 0;
-      this.indexes.delete(oldest);
-      this.sizes.delete(oldest);
-    }
-    return index;
-  }
-
-  /** For whoever comes after this process. */
-  async keep(key: string): Promise<void> {
-    const index = await this.indexes.get(key);
-    if (!index) return;
-    this.sizes.set(key, index.size);
-    await this.disk?.save(key, index);
-  }
-
-  async forget(key: string): Promise<void> {
-    this.indexes.delete(key);
-    this.sizes.delete(key);
-    await this.disk?.forget(key);
-  }
-
-  private async load(key: string): Promise<FileIndex> {
-    const index = this.make();
-    await this.disk?.load(key, index);
-    this.sizes.set(key, index.size);
-    return index;
-  }
-}
-
-export const indexKeyOf = ({ sessionId, epoch, instance }: SandboxId): string =>
-  `${sessionId}/${epoch}/${instance}`;

@@ -9,7 +9,7 @@ import type { Base, Checkpoint } from '@vmux/events';
 import type { CreateOptions, SandboxDriver, SandboxSpec } from '../driver';
 import { DriverRefused, DriverUnavailable, SandboxError } from '../errors';
 import { Bases, baseOf } from './base-of';
-import { FileIndexes, indexKeyOf } from './checkpoint-index';
+import { FileIndexes, indexKeyOf } from './file-indexes';
 import { IndexFiles } from './index-files';
 import { NativeCheckpoints } from './native-checkpoints';
 import { pause } from './pause';
