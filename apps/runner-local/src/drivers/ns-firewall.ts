@@ -1,12 +1,10 @@
 import { spawn } from 'node:child_process';
-import { mkdir, readFile, readlink, rm, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { readFile, readlink, rm, writeFile } from 'node:fs/promises';
 import { DriverUnavailable } from '@vmux/runner-kit';
 import { ensureFirewall, isSandboxInterface, removeFirewall } from './ns-egress';
 
-/** Goes with the machine, as the firewall does. */
-const DIRECTORY = '/run/vmux';
-const LOCK = join(DIRECTORY, 'firewall.lock');
+/** The network that the firewall is of: a lock on it leaves no file, and each has its own. */
+const LOCK = '/proc/self/ns/net';
 const LOCKED_WITHIN_SECONDS = 30;
 
 /**
@@ -39,10 +37,10 @@ export async function dropUnusedFirewall(): Promise<void> {
   });
 }
 
-/** One for each network that processes can be in: each has a firewall of its own. */
+/** Goes with the machine, as the firewall does. One for each network: each has a firewall of its own. */
 async function markerOfHere(): Promise<string> {
   const network = (await readlink('/proc/self/ns/net')).replace(/\D/g, '');
-  return join(DIRECTORY, `firewall-${network}`);
+  return `/run/vmux-firewall-${network}`;
 }
 
 const isThere = (path: string): Promise<boolean> =>
@@ -61,7 +59,6 @@ async function isInUse(): Promise<boolean> {
 
 /** Held by a child that ends with this process, however that ends. */
 async function locked<T>(kind: '--shared' | '--exclusive', work: () => Promise<T>): Promise<T> {
-  await mkdir(DIRECTORY, { recursive: true, mode: 0o700 });
   const wait = ['--wait', String(LOCKED_WITHIN_SECONDS)];
   const holder = spawn('flock', [kind, ...wait, LOCK, '/bin/sh', '-c', 'echo; exec cat'], {
     stdio: ['pipe', 'pipe', 'ignore'],
