@@ -122,10 +122,8 @@ export function defaultImage(found: readonly Finding[], env: NodeJS.ProcessEnv):
   const isRoot = process.getuid?.() === 0;
   const hasDocker = found.some((each) => each.what === 'docker' && each.state === 'good');
   if (!isRoot && hasDocker) {
-    const image = env.VMUX_DOCKER_IMAGE;
-    const detail = image ?? 'debian:bookworm-slim, which has no python3, uv, node, git or curl';
-    const fix = 'set VMUX_DOCKER_IMAGE to one that has what you need, then vmux down; or --image';
-    return image ? { what, state: 'good', detail } : { what, state: 'limited', detail, fix };
+    const detail = env.VMUX_DOCKER_IMAGE || 'nikolaik/python-nodejs:python3.12-nodejs22';
+    return { what, state: 'good', detail };
   }
   const missing = expected.filter(
     ({ tool }) => !shared.some((place) => isProgram(join(place, tool))),

@@ -19,7 +19,7 @@ export function configFrom(env: NodeJS.ProcessEnv): Config {
     ...config,
     supervisorFile: join(config.nativeDir, 'vmux-supervisor'),
     launcherFile: join(config.nativeDir, 'vmux-ns'),
-    dockerImage: env.VMUX_DOCKER_IMAGE || 'debian:bookworm-slim',
+    dockerImage: env.VMUX_DOCKER_IMAGE || 'nikolaik/python-nodejs:python3.12-nodejs22',
     egress: egressFrom(env),
     plainProcesses: env.VMUX_PLAIN_PROCESSES === 'isolate-nothing',
   };
