@@ -36,6 +36,15 @@ static bool move(struct half *h, bool readable, bool writable) {
   return true;
 }
 
+// A sandbox that has just been started may not listen yet.
+static bool connected(int fd, const struct sockaddr_un *address) {
+  for (int left = 500; connect(fd, (const struct sockaddr *)address, sizeof *address) < 0; left--) {
+    if ((errno != ENOENT && errno != ECONNREFUSED) || left == 0) return false;
+    poll(NULL, 0, 10);
+  }
+  return true;
+}
+
 int pipe_main(const char *path) {
   static struct half in = {.from = 0, .open = true}, out = {.to = 1, .open = true};
   struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -43,7 +52,7 @@ int pipe_main(const char *path) {
   strcpy(address.sun_path, path);
   signal(SIGPIPE, SIG_IGN);
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) < 0)
+  if (fd < 0 || !connected(fd, &address))
     die(4, "cannot connect to %s: %s", path, strerror(errno));
   if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0) die(4, "%s", strerror(errno));
   in.to = out.from = fd;

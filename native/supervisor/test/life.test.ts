@@ -11,6 +11,7 @@ import {
 } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Body } from './bytes';
 import { Connection, E, execOf, state, T } from './client';
 import {
@@ -249,6 +250,21 @@ describe.each(builds)('the supervisor’s own life (%s)', (_name, target, binary
     await connection.greet(sandbox.epoch, sandbox.instance);
     const { data } = await run(connection, 'piped', sh('head -c 3000000 /dev/zero'));
     expect(data.length).toBe(3_000_000);
+    const gone = new Promise((done) => child.once('exit', done));
+    child.stdin.end();
+    expect(await gone).toBe(0);
+  });
+
+  it('is a byte pipe also to a supervisor that does not listen yet', async () => {
+    const late = `${sandbox.socket}.late`;
+    const child = spawn(binary, ['pipe', `--socket=${late}`], {
+      stdio: ['pipe', 'pipe', 'inherit'],
+    });
+    await sleep(200);
+    renameSync(sandbox.socket, late);
+    const hello = await new Promise<Buffer>((resolve) => child.stdout.once('data', resolve));
+    renameSync(late, sandbox.socket);
+    expect(hello.length).toBeGreaterThan(0);
     const gone = new Promise((done) => child.once('exit', done));
     child.stdin.end();
     expect(await gone).toBe(0);
