@@ -1,6 +1,6 @@
-import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { describeUnless, releaseAll, skipUnless } from '@vmux/testing';
+import { describeUnless, releaseAll, releaseLater, skipUnless } from '@vmux/testing';
 import type { NsDriverOptions } from '../src/drivers/ns-driver';
 import { enter, type Inside } from './escape-tools';
 import { firstProcessOf } from './ns-target';
@@ -86,6 +86,19 @@ describeUnless(why === '', why)('the ns driver without root', () => {
       await driver?.destroy(id);
       expect(text).toBe('30\n');
     });
+
+    it('does not take for its own what comes to be on the host and it may not read', async () => {
+      const name = `.vmux-later-${process.pid}`;
+      const planted = join('/usr', name);
+      releaseLater(() => rmSync(planted, { force: true }));
+      writeFileSync(planted, 'the host’s', { mode: 0o600 });
+      await inside.sh('echo own > /usr/own');
+      const scan = await inside.client.trees.scan([]);
+      const paths: string[] = [];
+      for await (const { path } of scan.entries) paths.push(path);
+      expect(paths).toContain('usr/own');
+      expect(paths).not.toContain(`usr/${name}`);
+    }, 60_000);
 
     it('removes what is too deep to be opened and what may not be entered', async () => {
       expect((await inside.sh(STUBBORN)).text).toContain('made');

@@ -217,6 +217,18 @@ static int by_name(const void *a, const void *b) { return strcmp(*(char *const *
 
 static void walk(int fd, int depth, bool all);
 
+// The sandbox's root reads whatever is the sandbox's. What it may not read came to be on the host, beneath:
+// to be seen where the host's users are not the sandbox's, all as nobody.
+static bool is_hosts(int dir, const char *name, const struct stat *st, bool all) {
+  enum { NOBODY = 65534 };
+  if (st->st_uid != NOBODY || (ns(st->st_ctim) <= since && !all)) return false;
+  if (!S_ISREG(st->st_mode) && !S_ISDIR(st->st_mode)) return false;
+  int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return errno == EACCES;
+  close(fd);
+  return false;
+}
+
 static void visit(int dir, const char *name, int depth, bool all) {
   struct stat st;
   const struct mount *mount = mount_here();
@@ -225,6 +237,7 @@ static void visit(int dir, const char *name, int depth, bool all) {
     if (errno == ENOENT) return;  // removed meanwhile
     give_up(E_SYSTEM, errno, "scan");
   }
+  if (is_hosts(dir, name, &st, all)) return;
   emit_entry(dir, name, &st, all);
   if (!S_ISDIR(st.st_mode)) return;
   bool changed = ns(st.st_ctim) > since;
