@@ -98,7 +98,13 @@ export class TerminalClient {
   }
 
   async shows(text: string | RegExp): Promise<void> {
-    await until(async () => (await this.text()).match(text), { timeoutMs: 30_000, everyMs: 20 });
+    try {
+      await until(async () => (await this.text()).match(text), { timeoutMs: 30_000, everyMs: 20 });
+    } catch (cause) {
+      const { sent, taken, closed, errors, resizes, next } = this;
+      const about = JSON.stringify({ sent, taken, closed, errors, resizes, next });
+      throw new Error(`${text} does not show: ${about}\n${await this.text()}`, { cause });
+    }
   }
 
   async prints(text: string | RegExp): Promise<void> {
