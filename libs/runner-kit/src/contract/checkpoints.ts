@@ -35,7 +35,7 @@ export function checkpointContract(bench: Bench): void {
       await new Promise((resolve) => setTimeout(resolve, 200));
       const again = await checkpoints.take(target, { index });
       expect(again.manifestDigest).toBe(first.manifestDigest);
-      expect(again.newBytes).toBeLessThan(first.newBytes / 10);
+      expect(again.newBytes).toBeLessThan(first.newBytes / 4);
     }, 120_000);
 
     it('of a sandbox that nobody used holds almost nothing', async () => {
@@ -59,7 +59,7 @@ export function checkpointContract(bench: Bench): void {
         shell('cd /srv/many; for i in $(seq 10); do echo more >> f$i; done; rm f500'),
       );
       const second = await checkpoints.take(source, { index });
-      expect(second.newBytes).toBeLessThan(first.newBytes / 10);
+      expect(second.newBytes).toBeLessThan(first.newBytes / 4);
       expect(second.bytes).toBe(first.bytes - 20_000 + 10 * 5);
     }, 60_000);
 
