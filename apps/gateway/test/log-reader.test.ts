@@ -129,6 +129,9 @@ describe('a log', () => {
     await log.issued(EXEC);
     for (let at = 0; at < 8000; at += 1) log.write(EXEC, 'stdout', Buffer.from(`${at}`.padEnd(64)));
     await log.exited(EXEC);
+    // The log goes on: what stands at its end says nothing of the exec.
+    log.write(OTHER, 'stdout', Buffer.from('more'));
+    await log.flush();
     const { sessions, logs } = readers();
     const target = await targetOf(sessions, id, 'stream');
     for (let round = 0; round < 20; round += 1) {

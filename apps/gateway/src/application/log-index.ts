@@ -1,6 +1,6 @@
 import { type EventStore, type RecordedEvent, StreamNotFound } from '@vmux/event-store';
 import { decodeLogEvent, LOG_MARK_EVERY, type LogEvent, logStream, Malformed } from '@vmux/events';
-import { type LogTarget, type Span, sessionOffsetAfter, spanOf } from './log-target';
+import { finalSizeOf, type LogTarget, type Span, sessionOffsetAfter, spanOf } from './log-target';
 
 export interface LogPlace {
   readonly revision: number;
@@ -69,7 +69,7 @@ export class LogIndex {
     let low = Math.ceil(first / LOG_MARK_EVERY);
     let high = Math.floor(last / LOG_MARK_EVERY);
     let before: Fix = { revision: first, offset: 0 };
-    let after = end ? fixOf(end, target) : null;
+    let after = (end ? fixOf(end, target) : null) ?? endOf(target, last);
     for (let step = 1; low <= high; step += 1) {
       // Output mostly comes in pieces of like size; where it does not, every third step halves.
       const guesses = after !== null && step % 3 !== 0;
@@ -218,6 +218,12 @@ function fixOf({ event, revision }: LogPlace, target: LogTarget): Fix | null {
   if (event.type !== 'LogChunk' && event.type !== 'LogGap') return null;
   const span = spanOf(target, event);
   return span && { revision, offset: span.to };
+}
+
+/** A log goes on after an exec that has ended, and its last mark says nothing of it: its size does. */
+function endOf(target: LogTarget, revision: number): Fix | null {
+  const offset = finalSizeOf(target);
+  return offset === null ? null : { revision, offset };
 }
 
 const spanAt = ({ event }: LogPlace, target: LogTarget): Span | null =>
