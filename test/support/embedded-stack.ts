@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import {
   type DockerEngine,
@@ -11,6 +11,7 @@ import {
 } from '@vmux/testing';
 import { ApiClient } from './api-client';
 
+const SANDBOXES = ['runner/ns/s', 'modal/workers/s', 'cloudflare/ns/s'];
 const PATIENCE = { timeoutMs: 60_000, everyMs: 20 };
 
 /** The stack of one machine as its users start it. */
@@ -72,8 +73,15 @@ export class EmbeddedStack {
     for (const { id, status } of json.sessions)
       if (!['stopped', 'failed'].includes(status))
         await this.api.post(`/v1/sessions/${id}/stop?grace=0ms`);
-    await until(() => readdirSync(join(this.dataDir, 'runner/ns/s')).length === 0, PATIENCE);
+    await until(() => this.sandboxes().length === 0, PATIENCE);
     await this.stack.stop();
+  }
+
+  /** Of this machine, and of the emulators: where a cloud says that one has ended, it may still be going. */
+  private sandboxes(): readonly string[] {
+    return SANDBOXES.map((path) => join(this.dataDir, path))
+      .filter((path) => existsSync(path))
+      .flatMap((path) => readdirSync(path));
   }
 
   async create(body: object = {}): Promise<ClientSession> {
