@@ -22,7 +22,7 @@ import { firstProcessOf, sweep } from '../test/support/sandboxes';
 import { DockerRival, ended } from './docker-rival';
 import { LOG_EXEC, lengthen, longLog, replayed } from './growth';
 import { interleaved, ratioOf, rowsOf, type Times } from './interleaved';
-import { machineFacts, memoryMiB } from './machine';
+import { machineFacts, memoryMiB, untilIdle } from './machine';
 import type { Line } from './plot';
 import { figure, median, printJson, printTable, quantile, wantsJson } from './report';
 import { writeResults } from './results';
@@ -196,10 +196,12 @@ async function byEvents(
   for (const events of HISTORIES) {
     step(`${events} events`);
     await lengthen(cast, session, events);
+    await untilIdle(pidsOf(cast));
     for (let at = 0; at < WARM_UP / 3; at++) await vmux.exec(session);
     const execMs = await timed(EXECS, () => vmux.exec(session));
     const log = `bench-${events.toString(16).padStart(4, '0').slice(-4)}`;
     const bytes = await longLog(cast, log, events);
+    await untilIdle(pidsOf(cast));
     const reconnectMs = await timed(RECONNECTS, (at) =>
       // Whoever was cut off for a moment has all but the last few lines.
       vmux.reconnect(log, LOG_EXEC, bytes - 1000 - at * 100),

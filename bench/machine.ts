@@ -35,3 +35,26 @@ export const memoryMiB = (pids: readonly number[]): number =>
   pids.reduce((sum, pid) => sum + Number(/^Pss:\s+(\d+)/m.exec(rollup(pid))?.[1] ?? 0), 0) / 1024;
 
 const rollup = (pid: number): string => readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8');
+
+const LOOK_MS = 500;
+const IDLE_SHARE = 0.05;
+const IDLE_WITHIN_MS = 120_000;
+
+/** Until the processes hardly work any more: what was put into the store is copied and listed beside it. */
+export async function untilIdle(pids: readonly number[]): Promise<void> {
+  const deadline = Date.now() + IDLE_WITHIN_MS;
+  for (let before = processorMs(pids); Date.now() < deadline; ) {
+    await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
+    const now = processorMs(pids);
+    if (now - before < LOOK_MS * IDLE_SHARE) return;
+    before = now;
+  }
+  throw new Error(`the stack is still busy after ${IDLE_WITHIN_MS / 1000} s`);
+}
+
+/** By the kernel's clock of 100 ticks a second. */
+const processorMs = (pids: readonly number[]): number =>
+  pids.reduce((sum, pid) => {
+    const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? [];
+    return sum + (Number(fields[11]) + Number(fields[12])) * 10;
+  }, 0);
