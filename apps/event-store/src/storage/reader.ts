@@ -55,15 +55,13 @@ export class EventReader {
     );
     this.tail = database.prepare('SELECT max(position) FROM events');
     this.frameAt = database.prepare('SELECT frame FROM events WHERE position = ?');
-    const ofStream = (range: string) =>
+    // One bound at either end: of two lower ones SQLite seeks the first and walks to the second.
+    const ofStream = (order: string) =>
       database.prepare(
         `SELECT position, revision, frame FROM events
-         WHERE stream = ? AND revision >= ? AND created_ms >= ? AND revision ${range}`,
+         WHERE stream = ? AND revision BETWEEN ? AND ? AND created_ms >= ? ORDER BY revision ${order}`,
       );
-    this.ofStream = {
-      forwards: ofStream('>= ? ORDER BY revision'),
-      backwards: ofStream('<= ? ORDER BY revision DESC'),
-    };
+    this.ofStream = { forwards: ofStream('ASC'), backwards: ofStream('DESC') };
     const ofAll = (range: string) =>
       database.prepare(`SELECT position, revision, frame FROM events WHERE position ${range}`);
     this.ofAll = {
@@ -124,10 +122,11 @@ export class EventReader {
     limit: number,
   ): StoredEvent[] {
     const { id, firstRevision, notBeforeMs } = stream;
-    return batchOf(
-      this.ofStream[direction].iterate(id, firstRevision, notBeforeMs, revision),
-      limit,
-    );
+    const [from, to] =
+      direction === 'forwards'
+        ? [Math.max(revision, firstRevision), Number.MAX_SAFE_INTEGER]
+        : [firstRevision, revision];
+    return batchOf(this.ofStream[direction].iterate(id, from, to, notBeforeMs), limit);
   }
 
   /** From `position` on, inclusive. */
