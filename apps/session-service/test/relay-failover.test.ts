@@ -21,7 +21,7 @@ describe('across a fail-over the copy has no gap, no repeat and no other order',
     await until(
       async () =>
         (await world.manager.streams.info(EVENT_RELAY_STREAM)).state.last_seq >= truth.length,
-      { timeoutMs: 20_000 },
+      { timeoutMs: 60_000 },
     );
     const copy = await copied(world.manager);
     expect(copy.map(({ position }) => position)).toEqual(truth);
@@ -47,7 +47,7 @@ describe('across a fail-over the copy has no gap, no repeat and no other order',
     }
     await startRelayProcess(world);
     await expectExactCopy();
-  }, 60_000);
+  }, 120_000);
 
   it('when two relays are at work and are killed in turn', async () => {
     let writing = true;
@@ -63,7 +63,7 @@ describe('across a fail-over the copy has no gap, no repeat and no other order',
     writing = false;
     await writer;
     await expectExactCopy();
-  }, 60_000);
+  }, 120_000);
 
   it('when nats-server is killed and comes back', async () => {
     await startRelayProcess(world);
@@ -76,7 +76,7 @@ describe('across a fail-over the copy has no gap, no repeat and no other order',
       await world.nats.restart();
     }
     await expectExactCopy();
-  }, 60_000);
+  }, 120_000);
 
   it('when JetStream loses everything while two relays are at work', async () => {
     await startRelayProcess(world);
@@ -86,7 +86,7 @@ describe('across a fail-over the copy has no gap, no repeat and no other order',
     await world.loseJetStream();
     await writing;
     await expectExactCopy();
-  }, 60_000);
+  }, 120_000);
 
   it('when the event store is killed and comes back', async () => {
     await startRelayProcess(world);
@@ -94,7 +94,7 @@ describe('across a fail-over the copy has no gap, no repeat and no other order',
     await world.eventStore.restart();
     await history(world.store, sessions, 200);
     await expectExactCopy();
-  }, 60_000);
+  }, 120_000);
 
   async function lastSequence(): Promise<number> {
     const info = await world.manager.streams.info(EVENT_RELAY_STREAM).catch(() => null);
