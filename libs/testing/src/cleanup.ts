@@ -58,7 +58,7 @@ export function temporaryDirectory(name = 'test'): string {
   releaseLater(() => {
     if (readFileSync('/proc/self/mounts', 'utf8').includes(` ${path}/`))
       spawnSync('/bin/sh', ['-c', UNMOUNT, path], { stdio: 'ignore' });
-    rmSync(path, { recursive: true, force: true, maxRetries: 3 });
+    rmSync(path, { recursive: true, force: true, maxRetries: 8 });
     callOff();
   });
   return path;
