@@ -53,6 +53,7 @@ export class RunnerSandbox extends Sandbox<Env> {
   private queue: Promise<unknown> = Promise.resolve();
   private isCreating = false;
   private isClosing = false;
+  private runnersSeen = 0;
 
   constructor(ctx: ObjectState, env: Env) {
     super(ctx, env);
@@ -162,6 +163,7 @@ export class RunnerSandbox extends Sandbox<Env> {
     const runner = request.headers.get(ENTRY_HEADERS.runner) ?? '';
     const path = `${pathname}${search}`;
     const refusedOr = await this.within(name, runner, async ({ record, boot, entry }) => {
+      this.runnersSeen += 1;
       this.renewActivityTimeout();
       const response = await entry.forward(boot, path, request);
       if (response.status === 410 || response.status === 401)
@@ -215,11 +217,12 @@ export class RunnerSandbox extends Sandbox<Env> {
     const { token, boot, name } = record;
     const bucket = this.env.BACKUP_BUCKET;
     const entry = new EntryClient(this.handle, token);
+    const before = this.runnersSeen;
     const saved = bucket ? await takeCheckpoint(bucket, entry, boot, name) : undefined;
     this.isClosing = true;
     try {
-      // Somebody may have come while it was saved; from here on nobody comes.
-      if (await this.isInUse()) return this.renewActivityTimeout();
+      // Somebody may have come while it was saved, and have left; from here on nobody comes.
+      if (this.runnersSeen !== before || (await this.isInUse())) return this.renewActivityTimeout();
       const where = saved ? `its files are in ${saved.ref}` : 'its files were not saved';
       const goneBecause = `nobody used it and it was put to sleep; ${where}`;
       await this.remember({ ...record, goneBecause });
