@@ -9,6 +9,8 @@ import {
 } from '@vmux/events';
 import { releaseAll, until } from '@vmux/testing';
 import { headers } from 'nats';
+import { eventCopy } from '../src/relay/copy';
+import { CopyStream, Overtaken } from '../src/relay/copy-stream';
 import { type Relay, relaySettingsFrom, startRelay } from '../src/relay/start-relay';
 import {
   anEvent,
@@ -147,6 +149,22 @@ describe('the relay', () => {
     expect(ours.map(({ position }) => position)).toEqual(
       positionsOf(await everything(world.store)),
     );
+  });
+
+  it('sends nothing on after a message whose place a stranger has taken', async () => {
+    const settings = { maxBytes: null, replicas: 1, timeoutMs: 5_000 };
+    const stream = await CopyStream.open(world.connection, eventCopy, settings);
+    const message = (name: string) => ({
+      ...{ subject: eventSubject('web-0a1b', 'ExecIssued'), headers: { 'Vmux-Position': name } },
+      ...{ data: Buffer.from('{}'), stub: Buffer.from('{}'), forgets: null },
+    });
+    expect(await stream.publish(message('1'), 0)).toBe(1);
+    await world.connection.jetstream().publish('vmux.events.stray.Message', 'x');
+    await expect(stream.publish(message('2'), 1)).rejects.toThrow(Overtaken);
+    await expect(stream.publish(message('3'), 2)).rejects.toThrow(Overtaken);
+    const again = await CopyStream.open(world.connection, eventCopy, settings);
+    expect(await again.tail()).toEqual({ sequence: 2, position: 1n });
+    expect(await again.publish(message('2'), 2)).toBe(3);
   });
 
   it('names the stream’s life in every message, another one after the stream was lost', async () => {

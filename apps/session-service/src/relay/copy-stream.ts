@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
   headers,
@@ -32,7 +33,10 @@ export interface CopyStreamSettings {
 
 const STREAM_NOT_FOUND = 10059;
 const NO_MESSAGE_FOUND = 10037;
+const WRONG_LAST_MESSAGE = 10070;
 const WRONG_LAST_SEQUENCE = 10071;
+/** No message is sent twice under one id: nothing is gained by remembering them for longer. */
+const REMEMBER_IDS_NS = 1_000_000_000;
 /** Room for headers and the protocol in the server's `max_payload`. */
 const HEADER_ROOM = 2048;
 /** How far to look back for a message of a relay, past those of strangers. */
@@ -41,6 +45,8 @@ const MAX_STRANGERS = 256;
 /** A copy's stream in JetStream. */
 export class CopyStream {
   private name = '';
+  private readonly chain = randomUUID();
+  private isBegun = false;
 
   private constructor(
     private readonly connection: NatsConnection,
@@ -87,8 +93,13 @@ export class CopyStream {
     );
   }
 
-  /** Stores the message right after the given sequence or not at all; returns its own. */
+  /**
+   * Stores the message right after the given sequence, and after the one that was published before it, or not
+   * at all; returns its own. The sequence alone would not do: a stranger's message can take the place of one.
+   */
   async publish(message: CopyMessage, after: number): Promise<number> {
+    const lastMsgID = this.isBegun ? `${this.chain}.${after}` : undefined;
+    this.isBegun = true;
     const carried = headers();
     for (const [name, value] of Object.entries(message.headers)) carried.set(name, value);
     carried.set(COPY_HEADER, this.name);
@@ -98,13 +109,18 @@ export class CopyStream {
       const stored = await this.client.publish(
         message.subject,
         fits ? message.data : message.stub,
-        { headers: carried, expect: { lastSequence: after, streamName: this.copy.stream } },
+        {
+          headers: carried,
+          msgID: `${this.chain}.${after + 1}`,
+          expect: { lastSequence: after, streamName: this.copy.stream, lastMsgID },
+        },
       );
       if (stored.duplicate || stored.seq !== after + 1)
         throw new Overtaken(`stored at ${stored.seq} and not at ${after + 1}`);
       return stored.seq;
     } catch (error) {
-      if (errorCodeOf(error) !== WRONG_LAST_SEQUENCE) throw error;
+      const code = errorCodeOf(error);
+      if (code !== WRONG_LAST_SEQUENCE && code !== WRONG_LAST_MESSAGE) throw error;
       throw new Overtaken(`the stream does not end at ${after}`, { cause: error });
     }
   }
@@ -143,6 +159,7 @@ export class CopyStream {
       subjects: [this.copy.subjects],
       max_bytes: this.settings.maxBytes ?? -1,
       num_replicas: this.settings.replicas,
+      duplicate_window: REMEMBER_IDS_NS,
     } satisfies Partial<StreamConfig>;
     const { streams } = this.manager;
     const found = await orNull(streams.info(this.copy.stream), STREAM_NOT_FOUND);
@@ -158,6 +175,7 @@ export class CopyStream {
     const same =
       info.config.max_bytes === wanted.max_bytes &&
       info.config.num_replicas === wanted.num_replicas &&
+      info.config.duplicate_window === wanted.duplicate_window &&
       info.config.subjects.join() === wanted.subjects.join();
     if (!same) await streams.update(this.copy.stream, { ...info.config, ...wanted });
   }
