@@ -16,11 +16,13 @@ export class DriverAlone {
     });
   }
 
+  /** The newest: what a rollback has replaced may still be there. */
   async idOf(session: string): Promise<SandboxId> {
     const records = await this.driver.list();
-    const found = records.find(({ id }) => id.sessionId === session);
-    if (!found) throw new Error(`no sandbox of ${session}`);
-    return found.id;
+    const ids = records.map(({ id }) => id).filter(({ sessionId }) => sessionId === session);
+    const newest = ids.sort((a, b) => b.epoch - a.epoch)[0];
+    if (!newest) throw new Error(`no sandbox of ${session}`);
+    return newest;
   }
 
   /** Sandboxes outlive the stack. */
