@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { MAX_CHUNK_BYTES, MAX_OUTPUT_BYTES } from '@vmux/events';
 import type { ApiClient } from '../test/support/api-client';
-import type { FakeExec, FakeRunner } from '../test/support/fake-runner';
+import type { FakeExec } from '../test/support/fake-exec';
+import type { FakeRunner } from '../test/support/fake-runner';
 import { quantile } from './report';
 
 const ROUNDS = 8;

@@ -3,7 +3,8 @@ import { sessionStream } from '@vmux/events';
 import { releaseAll, type SeededRandom, seededRandom, until } from '@vmux/testing';
 import { type Mischief, sendBadly } from '../support/adversary';
 import type { ApiClient } from '../support/api-client';
-import type { FakeExec, FakeRunner } from '../support/fake-runner';
+import type { FakeExec } from '../support/fake-exec';
+import type { FakeRunner } from '../support/fake-runner';
 import {
   type Gateway,
   type ServiceProcess,

@@ -48,8 +48,12 @@ const reassignedOf = async (session: ClientSession) =>
 
 describe('a session whose runner is gone for good', () => {
   it('goes on with another one of the pool, and what the first says later is refused', async () => {
-    const first = startRunner(stack, 'one', 'cloud', 'account');
-    const stranger = startRunner(stack, 'stranger', 'cloud', 'another account');
+    const first = startRunner(stack, { runnerId: 'one', provider: 'cloud', pool: 'account' });
+    const stranger = startRunner(stack, {
+      runnerId: 'stranger',
+      provider: 'cloud',
+      pool: 'another account',
+    });
     stranger.available = false;
     const killed = new AbortController();
     first.scripts.set('half', async (exec) => {
@@ -62,7 +66,7 @@ describe('a session whose runner is gone for good', () => {
     await until(async () => (await session.output(execId)) === 'first half, ', PATIENCE);
     killed.abort();
     await first.stop();
-    const second = startRunner(stack, 'two', 'cloud', 'account');
+    const second = startRunner(stack, { runnerId: 'two', provider: 'cloud', pool: 'account' });
     stranger.available = true;
     await until(async () => (await session.types()).includes('SandboxAdopted'), PATIENCE);
     expect(await reassignedOf(session)).toMatchObject([{ data: { from: 'one', to: 'two' } }]);

@@ -1,6 +1,6 @@
 import { MAX_CHUNK_BYTES, type OutputItem, type OutputReply, type Stream } from '@vmux/events';
 import type { SeededRandom } from '@vmux/testing';
-import type { FakeExec } from './fake-runner';
+import type { FakeExec } from './fake-exec';
 
 export interface Mischief {
   redelivered: number;

@@ -1,44 +1,42 @@
 import { randomUUID } from 'node:crypto';
 import {
+  type Capability,
   type Checkpoint,
-  type ClearEnv,
-  controlReportSubject,
-  type ExecSpec,
-  encodeOutput,
+  type Heartbeat,
   heartbeatSubject,
-  MAX_CHUNK_BYTES,
-  NO_OUTPUT,
   type Order,
   type OrderNamed,
-  type Outcome,
-  type OutputItem,
-  type OutputReply,
+  type OrderType,
   orderSubject,
-  outputReportSubject,
   parseOrder,
-  type ReportMessage,
-  type ReportReply,
-  type Sizes,
-  type Stream,
 } from '@vmux/events';
 import { type Bus, decodeJson, encodeJson, type Service } from '@vmux/messaging';
+import { FakeExec, type Script } from './fake-exec';
+import { Reporter, type Sandbox } from './reporter';
 
-export interface Sandbox {
-  readonly sessionId: string;
-  readonly epoch: number;
-  readonly instance: string;
+/** What a runner says of itself. */
+export interface Offer {
+  readonly runnerId?: string;
+  readonly provider?: string;
+  readonly capabilities?: readonly Capability[];
+  readonly maxSandboxes?: number;
+  /** Runners with the same one can take over each other's sandboxes. */
+  readonly pool?: string;
 }
 
-/** What an exec does, told by the test. It ends with `exit`, or with 0 when the script returns. */
-export type Script = (exec: FakeExec) => Promise<void> | void;
+type Act<T extends OrderType> = (order: OrderNamed<T>) => Promise<void> | void;
+type Acts = { [T in OrderType]?: Act<T> };
 
-/** A runner without sandboxes: execs are scripts of the test, found by their command line. */
-export class FakeRunner {
+/** A runner without sandboxes: it does what it is told to, and execs are scripts of the test. */
+export class FakeRunner extends Reporter {
   readonly orders: Order[] = [];
   readonly sandboxes = new Map<string, Sandbox>();
   readonly execs = new Map<string, FakeExec>();
   readonly faults: unknown[] = [];
+  /** What execs do, by their command line; the others print that line. */
   readonly scripts = new Map<string, Script>();
+  /** What the test does at an order, instead of what the runner does by itself. */
+  acts: Acts = {};
   /** Whether its provider can be used now. */
   available = true;
   private readonly service: Service;
@@ -46,13 +44,12 @@ export class FakeRunner {
   private readonly incarnation = randomUUID();
 
   constructor(
-    readonly bus: Bus,
-    readonly runnerId = 'fake-1',
-    readonly provider = 'ns',
-    /** Runners with the same one can take over each other's sandboxes. */
-    readonly pool?: string,
+    bus: Bus,
+    private readonly offer: Offer = {},
   ) {
-    this.service = bus.serve(orderSubject(runnerId), { concurrency: 1024 }, async ({ data }) => {
+    super(bus, offer.runnerId ?? 'fake-1');
+    const subject = orderSubject(this.runnerId);
+    this.service = bus.serve(subject, { concurrency: 1024 }, async ({ data }) => {
       await this.obey(parseOrder(decodeJson(data))).catch((fault) => this.faults.push(fault));
       return undefined;
     });
@@ -61,24 +58,20 @@ export class FakeRunner {
   }
 
   async stop(): Promise<void> {
-    clearInterval(this.timer);
+    this.giveUp();
+    this.fallSilent();
     await this.service.stop();
   }
 
-  /** Sent again until it is answered, as a runner does. */
-  async report<T extends ReportMessage['type']>(
-    sandbox: Sandbox,
-    type: T,
-    data: Extract<ReportMessage, { type: T }>['data'],
-  ): Promise<ReportReply> {
-    const frame = encodeJson({ ...sandbox, type, at: Date.now(), data });
-    return (await this.insist(controlReportSubject(this.runnerId), frame)) as ReportReply;
+  /** No more heartbeats: nothing is placed here. */
+  fallSilent(): void {
+    clearInterval(this.timer);
   }
 
-  async output(sandbox: Sandbox, items: readonly OutputItem[]): Promise<OutputReply> {
-    const { sessionId, epoch, instance } = sandbox;
-    const frame = encodeOutput({ sessionId, epoch, instance, items });
-    return (await this.insist(outputReportSubject(this.runnerId), frame)) as OutputReply;
+  ordersOf(type: OrderType, sessionId?: string): Order[] {
+    return this.orders.filter(
+      (order) => order.type === type && (sessionId === undefined || order.sessionId === sessionId),
+    );
   }
 
   sandboxOf(sessionId: string): Sandbox {
@@ -87,165 +80,93 @@ export class FakeRunner {
     return sandbox;
   }
 
-  private async insist(subject: string, frame: Uint8Array): Promise<unknown> {
-    for (let left = 60; ; left -= 1) {
-      try {
-        const reply = decodeJson(await this.bus.request(subject, frame, { timeoutMs: 2_000 }));
-        if (!mayHelpToRepeat(reply) || left === 0) return reply;
-      } catch (fault) {
-        if (left === 0) throw fault;
-      }
-      await new Promise((resolve) => setTimeout(resolve, 100));
-    }
-  }
-
   private async obey(order: Order): Promise<void> {
     this.orders.push(order);
-    if (order.type === 'CreateSandbox') await this.create(order);
-    if (order.type === 'AdoptSandbox' && order.instance !== null) {
-      const { sessionId, epoch, instance } = order;
-      this.sandboxes.set(sessionId, { sessionId, epoch, instance });
-      const ready = { base: order.data.base, restoredDigest: null };
-      await this.report(this.sandboxOf(sessionId), 'SandboxReady', ready);
-    }
-    if (order.type === 'StartExec') await this.start(order);
-    if (order.type === 'CancelExec') await this.execs.get(order.data.execId)?.cancelled();
-    if (order.type === 'SignalExec') {
-      const { execId, signalId } = order.data;
-      const sandbox = this.sandboxOf(order.sessionId);
-      await this.report(sandbox, 'ExecSignalled', { execId, signalId, delivered: true });
-    }
-    if (order.type === 'SuspendSandbox' || order.type === 'ResumeSandbox') {
-      const done = order.type === 'SuspendSandbox' ? 'SandboxSuspended' : 'SandboxResumed';
-      const { request } = order.data;
-      await this.report(this.sandboxOf(order.sessionId), done, { request });
-    }
-    if (order.type === 'TakeCheckpoint') {
-      const sandbox = this.sandboxOf(order.sessionId);
-      const checkpoint = checkpointOf(order.data.checkpointId, sandbox);
+    // Of one type by its key, which the compiler does not follow through a union.
+    const act = (this.acts[order.type] ?? this.own[order.type]) as
+      | Act<typeof order.type>
+      | undefined;
+    await act?.(order);
+  }
+
+  private readonly own: Acts = {
+    CreateSandbox: async ({ sessionId, epoch, data }) => {
+      const known = this.sandboxes.get(sessionId);
+      const fresh = { sessionId, epoch, instance: `i-${randomUUID()}` };
+      const sandbox = known?.epoch === epoch ? known : fresh;
+      this.sandboxes.set(sessionId, sandbox);
+      const restoredDigest = data.restore?.manifestDigest ?? null;
+      await this.report(sandbox, 'SandboxReady', { base: null, restoredDigest });
+    },
+    AdoptSandbox: async ({ sessionId, epoch, instance, data }) => {
+      if (instance === null) return;
+      const sandbox = { sessionId, epoch, instance };
+      this.sandboxes.set(sessionId, sandbox);
+      await this.report(sandbox, 'SandboxReady', { base: data.base, restoredDigest: null });
+    },
+    StartExec: async ({ sessionId, data: { execId, spec, env } }) => {
+      if (this.execs.has(execId)) return;
+      const exec = new FakeExec(this, this.sandboxOf(sessionId), execId, spec, env);
+      this.execs.set(execId, exec);
+      const { command } = spec;
+      const line = command.kind === 'shell' ? command.line : command.argv.join(' ');
+      await exec.run(this.scripts.get(line) ?? ((each) => each.write('stdout', line)));
+    },
+    CancelExec: async ({ data }) => this.execs.get(data.execId)?.cancelled(),
+    SignalExec: async ({ sessionId, data: { execId, signalId } }) => {
+      const done = { execId, signalId, delivered: true };
+      await this.report(this.sandboxOf(sessionId), 'ExecSignalled', done);
+    },
+    SuspendSandbox: async ({ sessionId, data: { request } }) => {
+      await this.report(this.sandboxOf(sessionId), 'SandboxSuspended', { request });
+    },
+    ResumeSandbox: async ({ sessionId, data: { request } }) => {
+      await this.report(this.sandboxOf(sessionId), 'SandboxResumed', { request });
+    },
+    TakeCheckpoint: async ({ sessionId, data: { checkpointId } }) => {
+      const sandbox = this.sandboxOf(sessionId);
+      const checkpoint = checkpointOf(checkpointId, sandbox);
       await this.report(sandbox, 'CheckpointTaken', { checkpoint });
-    }
-    if (order.type === 'DestroySandbox') {
-      const { sessionId, epoch, instance } = order;
-      const gone = { sessionId, epoch, instance: instance ?? 'none' };
+    },
+    DestroySandbox: async ({ sessionId, epoch, instance }) => {
       for (const exec of this.execs.values())
         if (exec.sandbox.sessionId === sessionId) await exec.cancelled();
+      const gone = { sessionId, epoch, instance: instance ?? 'none' };
       await this.report(gone, 'SandboxReleased', {});
       this.sandboxes.delete(sessionId);
-    }
-  }
-
-  private async create(order: OrderNamed<'CreateSandbox'>): Promise<void> {
-    const { sessionId, epoch } = order;
-    const known = this.sandboxes.get(sessionId);
-    const fresh = { sessionId, epoch, instance: `i-${randomUUID()}` };
-    const sandbox = known?.epoch === epoch ? known : fresh;
-    this.sandboxes.set(sessionId, sandbox);
-    const restoredDigest = order.data.restore?.manifestDigest ?? null;
-    await this.report(sandbox, 'SandboxReady', { base: null, restoredDigest });
-  }
-
-  private async start({ sessionId, data }: OrderNamed<'StartExec'>): Promise<void> {
-    const { execId, spec, env } = data;
-    if (this.execs.has(execId)) return;
-    const exec = new FakeExec(this, this.sandboxOf(sessionId), execId, spec, env);
-    this.execs.set(execId, exec);
-    const line = spec.command.kind === 'shell' ? spec.command.line : spec.command.argv.join(' ');
-    await exec.run(this.scripts.get(line) ?? ((each) => each.write('stdout', line)));
-  }
+    },
+  };
 
   private beat(): void {
-    const capabilities = ['pty', 'suspend', 'checkpoint', 'fork'];
-    const { runnerId, incarnation, provider, available, pool } = this;
+    const { runnerId, incarnation, available, sandboxes } = this;
+    const said = heartbeatOf({ ...this.offer, runnerId });
     const heartbeat = {
-      ...{ runnerId, incarnation, at: Date.now(), draining: false },
-      providers: [{ provider, available, reason: null, capabilities, emulated: true, pool }],
-      capacity: {
-        ...{ sandboxes: this.sandboxes.size, maxSandboxes: 10_000, freeMemoryMiB: 4096 },
-        ...{ freeDiskMiB: 4096, cpus: 2, load: 0 },
-      },
-      tunnel: { url: 'tcp://127.0.0.1:1', token: 'tunnel-token-is-secret' },
+      ...{ ...said, incarnation, at: Date.now() },
+      providers: said.providers.map((each) => ({ ...each, available })),
+      capacity: { ...said.capacity, sandboxes: sandboxes.size },
     };
     this.bus.publish(heartbeatSubject(runnerId), encodeJson(heartbeat));
   }
 }
 
-export class FakeExec {
-  readonly written: Record<Stream, number> = { ...NO_OUTPUT };
-  private ended = false;
-
-  constructor(
-    readonly runner: FakeRunner,
-    readonly sandbox: Sandbox,
-    readonly id: string,
-    readonly spec: ExecSpec,
-    readonly env: ClearEnv,
-  ) {}
-
-  async run(script: Script): Promise<void> {
-    await this.runner.report(this.sandbox, 'ExecStarted', { execId: this.id, pid: 7 });
-    await script(this);
-    await this.exit();
-  }
-
-  async write(stream: Stream, data: string | Uint8Array): Promise<void> {
-    const bytes = Buffer.from(data);
-    const offset = this.written[stream];
-    this.written[stream] += bytes.length;
-    for (let from = 0; from < bytes.length; from += MAX_CHUNK_BYTES)
-      await this.send([
-        this.chunk(stream, offset + from, bytes.subarray(from, from + MAX_CHUNK_BYTES)),
-      ]);
-  }
-
-  /** Bytes that were written and no longer exist. */
-  async lose(stream: Stream, length: number, reason = 'disk full'): Promise<void> {
-    const from = this.written[stream];
-    const to = from + length;
-    this.written[stream] = to;
-    await this.send([{ kind: 'gap', execId: this.id, stream, from, to, reason, at: Date.now() }]);
-  }
-
-  chunk(stream: Stream, offset: number, bytes: Uint8Array): OutputItem {
-    return { kind: 'chunk', execId: this.id, stream, offset, bytes, at: Date.now() };
-  }
-
-  send(items: readonly OutputItem[]): Promise<OutputReply> {
-    return this.runner.output(this.sandbox, items);
-  }
-
-  exit(code = 0): Promise<void> {
-    return this.end({ kind: 'exited', code });
-  }
-
-  cancelled(): Promise<void> {
-    return this.end({ kind: 'signalled', signal: 'SIGTERM' });
-  }
-
-  get hasEnded(): boolean {
-    return this.ended;
-  }
-
-  private async end(outcome: Outcome): Promise<void> {
-    if (this.ended) return;
-    this.ended = true;
-    const sizes: Sizes = { ...this.written };
-    const data = { execId: this.id, outcome, sizes, usage: null };
-    await this.runner.report(this.sandbox, 'ExecExited', data);
-  }
-}
+/** What a runner with nothing to do says at time 0. */
+export const heartbeatOf = ({
+  runnerId = 'fake-1',
+  provider = 'ns',
+  capabilities = ['pty', 'suspend', 'checkpoint', 'fork'],
+  maxSandboxes = 10_000,
+  pool,
+}: Offer): Heartbeat => ({
+  ...{ runnerId, incarnation: 'first', at: 0, draining: false },
+  providers: [{ provider, available: true, reason: null, capabilities, emulated: true, pool }],
+  capacity: {
+    ...{ sandboxes: 0, maxSandboxes, freeMemoryMiB: 4096, freeDiskMiB: 4096, cpus: 2, load: 0 },
+  },
+  tunnel: { url: 'tcp://127.0.0.1:1', token: 'tunnel-token-is-secret' },
+});
 
 const checkpointOf = (checkpointId: string, { epoch }: Sandbox): Checkpoint => ({
   ...{ checkpointId, name: null, epoch, artifact: 'a'.repeat(64), manifestDigest: 'b'.repeat(64) },
   ...{ bytes: 1000, newBytes: 10, native: null },
   base: { image: null, digest: null, distribution: null, architecture: 'x64' },
 });
-
-function mayHelpToRepeat(reply: unknown): boolean {
-  return (
-    typeof reply === 'object' &&
-    reply !== null &&
-    'failed' in reply &&
-    (reply as { failed: { retry: boolean } }).failed.retry
-  );
-}

@@ -14,11 +14,15 @@ import {
   temporaryDirectory,
 } from '@vmux/testing';
 import { ApiClient } from './api-client';
-import { FakeRunner } from './fake-runner';
+import { FakeRunner, type Offer } from './fake-runner';
 
-/** Real servers with passwords and TLS, as in production; the processes under test are started by name. */
+/**
+ * Real servers with passwords and TLS, as in production, and a client of each for the test itself.
+ * The processes under test are started one by one; the runner is a fake. A cast has them all.
+ */
 export interface Stack {
   readonly dir: string;
+  readonly keysDir: string;
   readonly nats: Nats;
   readonly events: EventStoreServer;
   readonly store: EventStore;
@@ -44,36 +48,35 @@ export async function startStack(): Promise<Stack> {
       ...{ url: nats.url, name: 'test', user: 'test', password: passwordOf('test') },
       inboxPrefix: inboxPrefixOf('test'),
     },
-    () => undefined,
+    (fault) => {
+      throw fault;
+    },
   );
   releaseLater(async () => {
     await bus.close();
     await store.close();
   });
+  const keysDir = join(dir, 'keys');
   const env = {
     PATH: process.env.PATH,
     EVENTSTORE_URL: events.urlWithoutPassword,
     EVENTSTORE_PASSWORD_FILE: events.passwordFile,
     NATS_URL: nats.url,
-    VMUX_KEYS_DIR: join(dir, 'keys'),
+    VMUX_KEYS_DIR: keysDir,
     VMUX_ARTIFACTS_DIR: join(dir, 'artifacts'),
   };
-  return { dir, nats, events, store, bus, env };
+  return { dir, keysDir, nats, events, store, bus, env };
 }
 
-export function startRunner(
-  stack: Stack,
-  runnerId?: string,
-  provider?: string,
-  pool?: string,
-): FakeRunner {
-  const runner = new FakeRunner(stack.bus, runnerId, provider, pool);
+export function startRunner(stack: Stack, offer?: Offer): FakeRunner {
+  const runner = new FakeRunner(stack.bus, offer);
   releaseLater(() => runner.stop());
   return runner;
 }
 
 export type ServiceProcess = RunningProcess<{ readonly healthPort: number }>;
 
+/** A session service as it ships. */
 export const startService = (
   stack: Stack,
   instance = 'one',
@@ -90,6 +93,14 @@ export const startService = (
     },
     ready: readyLine<{ healthPort: number }>,
   });
+
+export async function readinessOf({ ready: { healthPort } }: ServiceProcess): Promise<{
+  readonly ready: boolean;
+  readonly reasons: Readonly<Record<string, string>>;
+}> {
+  const response = await fetch(`http://127.0.0.1:${healthPort}/ready`);
+  return (await response.json()) as Awaited<ReturnType<typeof readinessOf>>;
+}
 
 export interface Gateway {
   readonly process: RunningProcess<{ readonly port: number }>;

@@ -3,7 +3,8 @@ import { readFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { releaseAll, seededRandom, until } from '@vmux/testing';
 import type { SseMessage } from '../../../test/support/api-client';
-import type { FakeExec, FakeRunner } from '../../../test/support/fake-runner';
+import type { FakeExec } from '../../../test/support/fake-exec';
+import type { FakeRunner } from '../../../test/support/fake-runner';
 import {
   type Gateway,
   type Stack,

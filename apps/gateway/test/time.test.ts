@@ -75,7 +75,7 @@ describe('what a session can be asked beside its commands', () => {
   });
 
   it('is answered from its key, also when the provider that it named is there no longer', async () => {
-    const elsewhere = startRunner(stack, 'fake-2', 'docker');
+    const elsewhere = startRunner(stack, { runnerId: 'fake-2', provider: 'docker' });
     const offered = async () => {
       const { runners } = (await gateway.api.get('/v1/runners')).json;
       return runners.some(

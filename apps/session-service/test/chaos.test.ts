@@ -1,9 +1,16 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Failure, type Order } from '@vmux/events';
+import { Failure, type OrderNamed } from '@vmux/events';
 import { releaseAll, seededRandom, until } from '@vmux/testing';
+import type { FakeRunner } from '../../../test/support/fake-runner';
+import type { Sandbox } from '../../../test/support/reporter';
+import {
+  type ServiceProcess,
+  type Stack,
+  startRunner,
+  startService,
+  startStack,
+} from '../../../test/support/stack';
 import { Client, factsOf, outputOf } from './client';
-import { FakeRunner, type Sandbox } from './fake-runner';
-import { type ServiceProcess, type Stack, startService, startStack } from './stack';
 
 const SESSIONS = 4;
 const EXECS = 5;
@@ -16,13 +23,10 @@ let client: Client;
 
 beforeAll(async () => {
   stack = await startStack();
-  runner = new FakeRunner(stack.bus);
+  runner = startRunner(stack);
   client = new Client(stack.bus);
 });
-afterAll(async () => {
-  await runner?.stop();
-  await releaseAll();
-});
+afterAll(releaseAll);
 
 /** As clients and runners do: the same request again until there is an answer. */
 async function insist<T>(attempt: () => Promise<T>, isAnswer: (reply: T) => boolean): Promise<T> {
@@ -42,8 +46,8 @@ const bytesOf = (line: string): Buffer =>
 
 /** A runner that keeps what is not acknowledged and says it again. */
 const begun = new Set<string>();
-async function runs(order: Order): Promise<void> {
-  if (order.type !== 'StartExec' || begun.has(order.data.execId)) return;
+async function runs(order: OrderNamed<'StartExec'>): Promise<void> {
+  if (begun.has(order.data.execId)) return;
   const { execId, spec } = order.data;
   begun.add(execId);
   const sandbox: Sandbox = runner.sandboxOf(order.sessionId);

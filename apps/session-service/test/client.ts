@@ -17,6 +17,7 @@ import {
   sessionStream,
 } from '@vmux/events';
 import { type Bus, decodeJson, encodeJson } from '@vmux/messaging';
+import { EXEC } from './domain-makers';
 
 export const OWNER = 'alice';
 
@@ -46,16 +47,8 @@ export const specOf = (change: Partial<SessionSpec> = {}): SessionSpec => ({
 });
 
 export const execSpecOf = (line: string, change: Partial<ExecSpec> = {}): ExecSpec => ({
+  ...EXEC,
   command: { kind: 'shell', line },
-  env: null,
-  cwd: null,
-  user: null,
-  pty: null,
-  stdin: false,
-  timeoutMs: null,
-  keepsAwake: true,
-  purpose: 'user',
-  service: null,
   ...change,
 });
 
@@ -68,7 +61,7 @@ export class Client {
     readonly owner = OWNER,
   ) {}
 
-  create(name: string, spec = specOf(), clientKey: string = randomUUID(), provider = 'fake') {
+  create(name: string, spec = specOf(), clientKey: string = randomUUID(), provider = 'ns') {
     const key = scopedKey(this.owner, 'POST /v1/sessions', clientKey);
     const sessionId = sessionIdOf(name, this.owner, key, 0);
     return this.send('CreateSession', sessionId, key, {

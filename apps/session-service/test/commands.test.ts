@@ -11,9 +11,15 @@ import {
 import { KeyDirectory, type KeyStore } from '@vmux/key-store';
 import { decodeJson } from '@vmux/messaging';
 import { releaseAll, until } from '@vmux/testing';
+import type { FakeRunner } from '../../../test/support/fake-runner';
+import {
+  type ServiceProcess,
+  type Stack,
+  startRunner,
+  startService,
+  startStack,
+} from '../../../test/support/stack';
 import { Client, execSpecOf, factsOf, historyOf, OWNER, specOf } from './client';
-import { FakeRunner } from './fake-runner';
-import { type ServiceProcess, type Stack, startService, startStack } from './stack';
 
 let stack: Stack;
 let runner: FakeRunner;
@@ -23,15 +29,12 @@ let service: ServiceProcess;
 
 beforeAll(async () => {
   stack = await startStack();
-  runner = new FakeRunner(stack.bus);
+  runner = startRunner(stack);
   client = new Client(stack.bus);
   keys = await KeyDirectory.at(stack.keysDir);
   service = await startService(stack, 'one', { VMUX_LOG_LEVEL: 'debug' });
 });
-afterAll(async () => {
-  await runner?.stop();
-  await releaseAll();
-});
+afterAll(releaseAll);
 
 const refusalOf = async (answer: Promise<unknown>): Promise<string> =>
   answer.then(
@@ -176,22 +179,6 @@ describe('forking a session', () => {
     const env = await keys.seal(sessionIdOf('parent', OWNER, key, 0), { TOKEN: 'inherited' });
     const { sessionId } = await client.create('parent', specOf({ env }), clientKey);
     await until(async () => (await historyOf(stack.store, sessionId)).includes('SandboxStarted'));
-    runner.acts.TakeCheckpoint = async (order) => {
-      if (order.type !== 'TakeCheckpoint') return;
-      await runner.report(runner.sandboxOf(order.sessionId), 'CheckpointTaken', {
-        checkpoint: {
-          checkpointId: order.data.checkpointId,
-          name: null,
-          epoch: order.epoch,
-          artifact: null,
-          manifestDigest: 'a'.repeat(64),
-          bytes: 1,
-          newBytes: 1,
-          native: null,
-          base: { image: null, digest: null, distribution: null, architecture: 'x86_64' },
-        },
-      });
-    };
     await client.ask('ForkSession', sessionId, {
       forkId: 'f0123456789ab',
       checkpointId: null,
@@ -233,16 +220,14 @@ describe('an exec', () => {
 
   it('is cancelled by an order that repeats until it is answered', async () => {
     const sessionId = await running('cancelled');
-    runner.acts.StartExec = async (order) => {
-      if (order.type !== 'StartExec') return;
-      const { execId } = order.data;
+    runner.acts.StartExec = async ({ data: { execId } }) => {
       await runner.report(runner.sandboxOf(sessionId), 'ExecStarted', { execId, pid: 1 });
     };
     let ignored = 2;
-    runner.acts.CancelExec = async (order) => {
-      if (order.type !== 'CancelExec' || ignored-- > 0) return;
+    runner.acts.CancelExec = async ({ data: { execId } }) => {
+      if (ignored-- > 0) return;
       await runner.report(runner.sandboxOf(sessionId), 'ExecExited', {
-        execId: order.data.execId,
+        execId,
         outcome: { kind: 'signalled', signal: 'SIGTERM' },
         sizes: { stdout: 0, stderr: 0, pty: 0 },
         usage: null,

@@ -8,6 +8,7 @@ import {
   sessionIdOf,
   sessionStream,
 } from '@vmux/events';
+import { heartbeatOf } from '../../../test/support/fake-runner';
 import { Changes } from '../src/application/changes';
 import { CommandHandler } from '../src/application/commands';
 import { Deciding } from '../src/application/deciding';
@@ -18,7 +19,6 @@ import { SessionHistory } from '../src/application/session-history';
 import { SessionLog } from '../src/application/session-log';
 import { Snapshots } from '../src/application/snapshots';
 import { execSpecOf, specOf } from './client';
-import { heartbeatOf } from './fake-runner';
 import { MemoryStore } from './memory-store';
 
 const quiet = { debug() {}, info() {}, warn() {}, error() {} };
@@ -39,7 +39,7 @@ function processOn(store: MemoryStore) {
   const logs = new SessionLog(store, 1e6);
   const writing = new LogWriting(history, logs, quiet);
   const runners = new Runners(now);
-  runners.hear(heartbeatOf('r1', ['pty']));
+  runners.hear(heartbeatOf({ runnerId: 'r1' }));
   const deciding = new Deciding(history, () => undefined);
   const changes = new Changes(deciding, logs, writing, new Placing(runners, now, 0), now);
   const commands = new CommandHandler(changes, history, noKeys, () => true);
@@ -53,7 +53,7 @@ const command = (type: string, data: object, under: string = key): ClientCommand
   }) as ClientCommand;
 const create = () =>
   command('CreateSession', {
-    ...{ name: 'guess', attempt: 0, provider: 'fake', spec: specOf(), lineage: null },
+    ...{ name: 'guess', attempt: 0, provider: 'ns', spec: specOf(), lineage: null },
   });
 const issue = (name: string) => {
   const under = scopedKey(owner, 'exec', name);

@@ -3,31 +3,26 @@ import type { Checkpoint, Order } from '@vmux/events';
 import { sessionIdOf } from '@vmux/events';
 import { type SandboxDriver, startRunner } from '@vmux/runner-kit';
 import { releaseAll, temporaryDirectory, until } from '@vmux/testing';
+import type { FakeRunner } from '../../../test/support/fake-runner';
+import {
+  type Stack,
+  startRunner as startFakeRunner,
+  startService,
+  startStack,
+} from '../../../test/support/stack';
 import { Client, factsOf, historyOf } from './client';
-import { FakeRunner } from './fake-runner';
-import { type Stack, startService, startStack } from './stack';
 
 let stack: Stack;
 let client: Client;
 let present: FakeRunner;
-const runners: FakeRunner[] = [];
 
 beforeAll(async () => {
   stack = await startStack();
   await startService(stack);
   client = new Client(stack.bus);
-  present = runner('present');
+  present = startFakeRunner(stack, { runnerId: 'present' });
 });
-afterAll(async () => {
-  for (const each of runners) await each.stop();
-  await releaseAll();
-});
-
-const runner = (runnerId: string): FakeRunner => {
-  const added = new FakeRunner(stack.bus, runnerId);
-  runners.push(added);
-  return added;
-};
+afterAll(releaseAll);
 
 const has = (sessionId: string, type: string, times = 1) =>
   until(
@@ -51,7 +46,7 @@ async function lostWithCheckpoint(name: string, holder: FakeRunner) {
     ...{ checkpointId, name: null, epoch: 1, bytes: 1, newBytes: 1 },
     ...{ artifact: 'a'.repeat(64), manifestDigest: 'b'.repeat(64) },
     base: { image: null, digest: null, distribution: null, architecture: 'x64' },
-    native: { provider: 'fake', runnerId: holder.runnerId, ref: 'layer' },
+    native: { provider: 'ns', runnerId: holder.runnerId, ref: 'layer' },
   };
   await holder.report(sandbox, 'CheckpointTaken', { checkpoint });
   await holder.report(sandbox, 'SandboxLost', { evidence: { kind: 'probe', message: 'gone' } });
@@ -107,7 +102,7 @@ describe('a runner that was away while sessions were deleted', () => {
 describe('a sandbox that begins with a checkpoint', () => {
   it('goes to the runner that has it in its own form, though another would be chosen', async () => {
     const { sessionId, checkpointId } = await lostWithCheckpoint('near', present);
-    const other = runner('another');
+    const other = startFakeRunner(stack, { runnerId: 'another' });
     await until(async () => {
       const { sessionId: fresh } = await client.create('fresh');
       return (await placedOn(fresh)).includes('another');

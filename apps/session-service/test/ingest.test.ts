@@ -1,6 +1,7 @@
 import { AppendTooLarge } from '@vmux/event-store';
 import { fact, type OutputReport, sessionStream } from '@vmux/events';
 import { until } from '@vmux/testing';
+import { chunksOf } from '../../../test/support/reporter';
 import { Activity } from '../src/application/activity';
 import { LogWriting } from '../src/application/log-writing';
 import { OutputIngest } from '../src/application/output-ingest';
@@ -8,7 +9,6 @@ import { SessionHistory } from '../src/application/session-history';
 import { SessionLog } from '../src/application/session-log';
 import { Snapshots } from '../src/application/snapshots';
 import { execSpecOf, specOf } from './client';
-import { chunksOf } from './fake-runner';
 import { MemoryStore } from './memory-store';
 
 const quiet = { debug() {}, info() {}, warn() {}, error() {} };

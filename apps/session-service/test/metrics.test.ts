@@ -1,6 +1,6 @@
 import { EVENT_RELAY_STREAM } from '@vmux/events';
 import { releaseAll, until } from '@vmux/testing';
-import { startService, startStack } from './stack';
+import { startService, startStack } from '../../../test/support/stack';
 
 afterAll(releaseAll);
 

@@ -2,9 +2,10 @@ import { randomUUID } from 'node:crypto';
 import type { JsonObject } from '@vmux/event-store';
 import { logStream, type OutputReply } from '@vmux/events';
 import { releaseAll, seededRandom, until } from '@vmux/testing';
+import type { FakeRunner } from '../../../test/support/fake-runner';
+import { chunksOf, type Sandbox } from '../../../test/support/reporter';
+import { type Stack, startRunner, startService, startStack } from '../../../test/support/stack';
 import { Client, factsOf, historyOf, outputOf, specOf } from './client';
-import { chunksOf, FakeRunner, type Sandbox } from './fake-runner';
-import { type Stack, startService, startStack } from './stack';
 
 let stack: Stack;
 let runner: FakeRunner;
@@ -12,19 +13,14 @@ let client: Client;
 
 beforeAll(async () => {
   stack = await startStack();
-  runner = new FakeRunner(stack.bus);
+  runner = startRunner(stack);
   client = new Client(stack.bus);
-  runner.acts.StartExec = async (order) => {
-    if (order.type !== 'StartExec') return;
-    const sandbox = runner.sandboxOf(order.sessionId);
-    await runner.report(sandbox, 'ExecStarted', { execId: order.data.execId, pid: 1 });
+  runner.acts.StartExec = async ({ sessionId, data: { execId } }) => {
+    await runner.report(runner.sandboxOf(sessionId), 'ExecStarted', { execId, pid: 1 });
   };
   await startService(stack);
 });
-afterAll(async () => {
-  await runner?.stop();
-  await releaseAll();
-});
+afterAll(releaseAll);
 
 const begun = async (
   name: string,
@@ -136,7 +132,7 @@ describe('output', () => {
     const exec = await begun('fenced');
     const items = chunksOf(exec.execId, 0, Buffer.from('x'));
     const codes: unknown[] = [];
-    const stranger = new FakeRunner(stack.bus, 'fake-2', [], 0);
+    const stranger = startRunner(stack, { runnerId: 'fake-2', capabilities: [], maxSandboxes: 0 });
     for (const reply of [
       await runner.output({ ...exec, epoch: exec.epoch + 1 }, items),
       await runner.output({ ...exec, instance: 'another' }, items),

@@ -1,10 +1,19 @@
+import { heartbeatOf } from '../../../test/support/fake-runner';
 import { Placing } from '../src/application/placing';
 import { Runners } from '../src/application/runners';
 import { wantedSandbox } from '../src/domain/consequences';
 import { isLiving } from '../src/domain/state';
-import { checkpointNo, command, hex, key, nativeCheckpoint, report, SPEC } from './domain-makers';
+import {
+  checkpointNo,
+  command,
+  hex,
+  key,
+  lost,
+  nativeCheckpoint,
+  report,
+  SPEC,
+} from './domain-makers';
 import { past, running } from './domain-spec';
-import { heartbeatOf } from './fake-runner';
 
 const take = command(
   'TakeCheckpoint',
@@ -15,7 +24,6 @@ const archived = report('CheckpointArchived', {
   ...{ checkpointId: checkpointNo(1), artifact: hex('b'), manifestDigest: hex('c') },
   ...{ bytes: 1, newBytes: 1 },
 });
-const lost = report('SandboxLost', { evidence: { kind: 'probe', message: 'gone' } });
 const rehydrate = command('RehydrateSession', {
   ...{ checkpointId: checkpointNo(1), provider: null, allowBaseChange: false },
   ...{ force: false, replay: [] },
@@ -35,14 +43,10 @@ function waiting(isArchived: boolean) {
 const hearing = (now: () => number, rooms: Readonly<Record<string, number>>) => {
   const runners = new Runners(now);
   for (const [runnerId, room] of Object.entries(rooms)) {
-    const heartbeat = heartbeatOf(runnerId, ['pty', 'checkpoint'], 10);
-    const [offer] = heartbeat.providers;
-    if (!offer) throw new Error('no provider');
-    runners.hear({
-      ...heartbeat,
-      providers: [{ ...offer, provider: 'ns' }],
-      capacity: { ...heartbeat.capacity, sandboxes: 10 - room },
-    });
+    const heartbeat = heartbeatOf({ runnerId });
+    const { maxSandboxes } = heartbeat.capacity;
+    const capacity = { ...heartbeat.capacity, sandboxes: maxSandboxes - room };
+    runners.hear({ ...heartbeat, capacity });
   }
   return { runners, placing: new Placing(runners, now, -60_000) };
 };
@@ -63,12 +67,7 @@ describe('Placing a sandbox that begins with a checkpoint', () => {
     let now = 0;
     const silent = hearing(() => now, { 'ns-1': 5 });
     now = 60_000;
-    silent.runners.hear({
-      ...heartbeatOf('ns-2', ['pty'], 10),
-      providers: [
-        { provider: 'ns', available: true, reason: null, capabilities: ['pty'], emulated: false },
-      ],
-    });
+    silent.runners.hear(heartbeatOf({ runnerId: 'ns-2' }));
     expect(silent.placing.forWanted(session, wanted)).toMatchObject({ runnerId: 'ns-2' });
   });
 

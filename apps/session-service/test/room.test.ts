@@ -1,7 +1,7 @@
 import { releaseAll, until } from '@vmux/testing';
+import type { FakeRunner } from '../../../test/support/fake-runner';
+import { type Stack, startRunner, startService, startStack } from '../../../test/support/stack';
 import { Client, factsOf, historyOf, outputOf } from './client';
-import { FakeRunner } from './fake-runner';
-import { type Stack, startService, startStack } from './stack';
 
 let stack: Stack;
 let runner: FakeRunner;
@@ -9,13 +9,10 @@ let client: Client;
 
 beforeAll(async () => {
   stack = await startStack();
-  runner = new FakeRunner(stack.bus);
+  runner = startRunner(stack);
   client = new Client(stack.bus);
 });
-afterAll(async () => {
-  await runner?.stop();
-  await releaseAll();
-});
+afterAll(releaseAll);
 
 describe('when the store is short of room', () => {
   it('output and new sessions wait, and exits and stops still go through', async () => {
@@ -32,6 +29,7 @@ describe('when the store is short of room', () => {
     const narrow = await startService(stack, 'narrow', full);
     await until(() => narrow.output().includes('short of room'));
 
+    runner.insists = false;
     const sandbox = runner.sandboxOf(sessionId);
     const held = await runner.write(sandbox, writes.execId, 0, Buffer.from('held back'));
     expect(held).toMatchObject({ ok: false, failed: { code: 'no_space', retry: true } });

@@ -18,8 +18,8 @@ import {
   temporaryDirectory,
   until,
 } from '@vmux/testing';
+import { FakeRunner } from '../../../test/support/fake-runner';
 import { Client, factsOf, historyOf, outputOf } from './client';
-import { FakeRunner } from './fake-runner';
 
 afterAll(releaseAll);
 

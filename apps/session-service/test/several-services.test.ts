@@ -1,9 +1,16 @@
 import { randomUUID } from 'node:crypto';
 import { Failure, sessionStream } from '@vmux/events';
 import { releaseAll, seededRandom, until } from '@vmux/testing';
+import type { FakeRunner } from '../../../test/support/fake-runner';
+import {
+  readinessOf,
+  type ServiceProcess,
+  type Stack,
+  startRunner,
+  startService,
+  startStack,
+} from '../../../test/support/stack';
 import { Client, factsOf, historyOf, outputOf } from './client';
-import { FakeRunner } from './fake-runner';
-import { readinessOf, type ServiceProcess, type Stack, startService, startStack } from './stack';
 
 let stack: Stack;
 let services: ServiceProcess[];
@@ -13,13 +20,10 @@ let client: Client;
 beforeAll(async () => {
   stack = await startStack();
   services = await Promise.all([startService(stack, 'one'), startService(stack, 'two')]);
-  runner = new FakeRunner(stack.bus);
+  runner = startRunner(stack);
   client = new Client(stack.bus);
 });
-afterAll(async () => {
-  await runner?.stop();
-  await releaseAll();
-});
+afterAll(releaseAll);
 
 const running = async (name: string): Promise<string> => {
   const { sessionId } = await client.create(name);

@@ -1,8 +1,15 @@
 import { logStream } from '@vmux/events';
 import { releaseAll, until } from '@vmux/testing';
+import type { FakeRunner } from '../../../test/support/fake-runner';
+import {
+  readinessOf,
+  type ServiceProcess,
+  type Stack,
+  startRunner,
+  startService,
+  startStack,
+} from '../../../test/support/stack';
 import { Client, factsOf, historyOf, outputOf } from './client';
-import { FakeRunner } from './fake-runner';
-import { readinessOf, type ServiceProcess, type Stack, startService, startStack } from './stack';
 
 let stack: Stack;
 let service: ServiceProcess;
@@ -12,13 +19,10 @@ let client: Client;
 beforeAll(async () => {
   stack = await startStack();
   service = await startService(stack);
-  runner = new FakeRunner(stack.bus);
+  runner = startRunner(stack);
   client = new Client(stack.bus);
 });
-afterAll(async () => {
-  await runner?.stop();
-  await releaseAll();
-});
+afterAll(releaseAll);
 
 describe('a session service', () => {
   it('takes a command all the way: created, placed, started, run, its output kept, exited, stopped', async () => {
