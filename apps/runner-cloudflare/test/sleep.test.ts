@@ -11,16 +11,45 @@ afterAll(releaseAll);
 group('a Cloudflare sandbox that is put to sleep when nobody uses it', () => {
   let emulator: TestEmulator;
   let driver: CloudflareDriver;
+  const specOf = (sessionId: string) => ({
+    id: { sessionId, epoch: 1, instance: 'i1' },
+    limits: { cpus: 0.5, memoryMiB: 128, diskMiB: 128, pids: 64 },
+    ...{ image: null, egress: false, gpu: null },
+  });
   const newSandbox = async (sessionId: string): Promise<SandboxId> => {
-    const id = { sessionId, epoch: 1, instance: 'i1' };
-    const limits = { cpus: 0.5, memoryMiB: 128, diskMiB: 128, pids: 64 };
-    await driver.create({ id, limits, image: null, egress: false, gpu: null });
-    return id;
+    const spec = specOf(sessionId);
+    await driver.create(spec);
+    return spec.id;
+  };
+  const restoredFrom = async (ref: string, sessionId: string): Promise<SandboxId> => {
+    const spec = specOf(sessionId);
+    await driver.restore(spec, { ref, bytes: 0 });
+    return spec.id;
   };
   const clientOf = async (id: SandboxId) => {
     const client = await SupervisorClient.connect(await driver.openPipe(id), id);
     releaseLater(() => client.close());
     return client;
+  };
+
+  const gone = (id: SandboxId) =>
+    until(
+      async () => {
+        const found = await driver.probe(id);
+        return found.state === 'gone' && found.evidence;
+      },
+      { timeoutMs: 60_000 },
+    );
+  /** Of one that was put to sleep. */
+  const whereItIs = async (id: SandboxId): Promise<string> => {
+    const evidence = await gone(id);
+    expect(evidence).toContain('put to sleep');
+    return /checkpoints\/\S+/.exec(evidence)?.[0] ?? '';
+  };
+  const noteOf = async (id: SandboxId): Promise<string> => {
+    let text = '';
+    for await (const piece of (await clientOf(id)).files.read('/workspace/note')) text += piece;
+    return text;
   };
 
   beforeAll(async () => {
@@ -33,24 +62,20 @@ group('a Cloudflare sandbox that is put to sleep when nobody uses it', () => {
     const client = await clientOf(id);
     await client.files.write('/workspace/note', [Buffer.from('kept')]);
     client.close();
-    const probe = await until(
-      async () => {
-        const found = await driver.probe(id);
-        return found.state === 'gone' && found;
-      },
-      { timeoutMs: 60_000 },
-    );
-    const [ref] = /checkpoints\/\S+/.exec(probe.evidence) ?? [];
-    expect(probe.evidence).toContain('put to sleep');
-    const other = { ...id, sessionId: 'woken' };
-    const limits = { cpus: 0.5, memoryMiB: 128, diskMiB: 128, pids: 64 };
-    await driver.restore(
-      { id: other, limits, image: null, egress: false, gpu: null },
-      { ref: ref ?? '', bytes: 0 },
-    );
-    let text = '';
-    for await (const piece of (await clientOf(other)).files.read('/workspace/note')) text += piece;
-    expect(text).toBe('kept');
+    expect(await noteOf(await restoredFrom(await whereItIs(id), 'woken'))).toBe('kept');
+  }, 90_000);
+
+  it('does not lose what somebody wrote while it was saved, who is gone again', async () => {
+    const id = await newSandbox('visited');
+    const client = await clientOf(id);
+    await emulator.control('hold-save', id);
+    client.close();
+    await emulator.control('held', id);
+    const visitor = await clientOf(id);
+    await visitor.files.write('/workspace/note', [Buffer.from('late')]);
+    visitor.close();
+    await emulator.control('let-go', id);
+    expect(await noteOf(await restoredFrom(await whereItIs(id), 'woken-too'))).toBe('late');
   }, 90_000);
 
   it('stays awake while a runner is connected or a command runs', async () => {
@@ -63,7 +88,7 @@ group('a Cloudflare sandbox that is put to sleep when nobody uses it', () => {
     const client = await clientOf(busy);
     await client.start({ execId: 'long', argv: ['sleep', '1000'], env: { PATH } });
     client.close();
-    await until(async () => (await driver.probe(idle)).state === 'gone', { timeoutMs: 60_000 });
+    await gone(idle);
     expect(await driver.probe(watched)).toEqual({ state: 'running' });
     expect(await driver.probe(busy)).toEqual({ state: 'running' });
   }, 90_000);
@@ -75,14 +100,7 @@ group('a Cloudflare sandbox that is put to sleep when nobody uses it', () => {
     await client.start({ execId: 'long', argv: ['sleep', '1000'], env: { PATH } });
     client.close();
     await emulator.control('evict', id, 30_000);
-    const gone = await until(
-      async () => {
-        const found = await driver.probe(id);
-        return found.state === 'gone' && found;
-      },
-      { timeoutMs: 60_000 },
-    );
-    expect(gone.evidence).toMatch(
+    expect(await gone(id)).toMatch(
       /^its container (ended|does not run any more).*shortly before are in checkpoints\//,
     );
   }, 90_000);

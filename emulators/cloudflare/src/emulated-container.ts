@@ -24,6 +24,23 @@ interface Remembered {
 const lookEveryMs = 250;
 const killedExitCode = 137;
 
+/** A place to wait at until somebody ends it. */
+class Hold {
+  private reach: () => void = () => undefined;
+  end: () => void = () => undefined;
+  readonly reached = new Promise<void>((resolve) => {
+    this.reach = resolve;
+  });
+  private readonly over = new Promise<void>((resolve) => {
+    this.end = resolve;
+  });
+
+  async wait(): Promise<void> {
+    this.reach();
+    await this.over;
+  }
+}
+
 /** One container: the program that it starts with runs here, its supervisor in a sandbox of this machine. */
 export class EmulatedContainer {
   readonly ended: Promise<number>;
@@ -31,6 +48,7 @@ export class EmulatedContainer {
   private end: (exitCode: number) => void = () => undefined;
   private hasEnded = false;
   private readonly looking: NodeJS.Timeout;
+  private hold: Hold | undefined;
 
   private constructor(
     readonly id: string,
@@ -76,6 +94,7 @@ export class EmulatedContainer {
     if (this.hasEnded) return;
     this.hasEnded = true;
     clearInterval(this.looking);
+    this.letGo();
     this.entry.cut();
     if (this.entry.launched) await this.local.driver.destroy(this.entry.launched);
     await rm(this.file, { force: true });
@@ -86,6 +105,26 @@ export class EmulatedContainer {
   evict(graceMs: number): void {
     this.entry.evict(Date.now() + graceMs);
     setTimeout(() => void this.destroy(143), graceMs).unref();
+  }
+
+  /** The next save stops before its last part until `letGo`. */
+  holdSave(): void {
+    this.letGo();
+    this.hold = new Hold();
+  }
+
+  /** Once a save has stopped there. */
+  async held(): Promise<void> {
+    await this.hold?.reached;
+  }
+
+  letGo(): void {
+    this.hold?.end();
+    this.hold = undefined;
+  }
+
+  async beforeLastPartOfSave(): Promise<void> {
+    await this.hold?.wait();
   }
 
   /** What a lost host looks like from outside: the same container, running, with an empty disk. */
@@ -107,6 +146,7 @@ export class EmulatedContainer {
   /** Lets go of it; it goes on. */
   leave(): void {
     clearInterval(this.looking);
+    this.letGo();
     this.entry.cut();
   }
 

@@ -110,6 +110,9 @@ async function control(
   else if (verb === 'replace') await container.replaceSilently();
   else if (verb === 'evict') container.evict(Number(number ?? 15 * 60_000));
   else if (verb === 'cut') container.entry.cut();
+  else if (verb === 'hold-save') container.holdSave();
+  else if (verb === 'held') await container.held();
+  else if (verb === 'let-go') container.letGo();
   else if (verb === 'evict-object') {
     await ask(verb);
     // workerd hands a WebSocket on past the object that answered with it; the platform may not.

@@ -2,9 +2,11 @@ import { timingSafeEqual } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
+import { DIRECTORIES } from '../../../workers/cloudflare/src/checkpoints';
 import { ENTRY_PORT } from '../../../workers/cloudflare/src/entry-client';
 import { EmulatedContainer, type Local } from './emulated-container';
 
+const lastPartOfSave = `/archive?directory=${encodeURIComponent(DIRECTORIES.at(-1) ?? '')}`;
 const longestWaitMs = 20_000;
 
 interface Asked {
@@ -89,14 +91,16 @@ export class StandIn {
     container.entry.upgrade(request, socket, head);
   }
 
-  private connect(
+  private async connect(
     container: EmulatedContainer | undefined,
     request: IncomingMessage,
     response: ServerResponse,
     rest: string,
-  ): void {
+  ): Promise<void> {
     if (!container || !rest.startsWith(`${ENTRY_PORT}/`)) return void response.writeHead(502).end();
     request.url = rest.slice(String(ENTRY_PORT).length);
+    if (request.method === 'GET' && request.url === lastPartOfSave)
+      await container.beforeLastPartOfSave();
     container.entry.handle(request, response);
   }
 
