@@ -48,12 +48,12 @@ export class ManifestWriter {
   add(entry: ManifestEntry): void {
     this.order.check(entry);
     const identity = encodeIdentity(entry);
-    this.hash.update(lengthOf(identity)).update(identity);
     const { extents = [], segments = [] } = entry.content ?? {};
     let record = encodeRecord(identity, segments);
+    this.hash.update(record.subarray(0, 4 + identity.length));
     while (record.length > 0) record = record.subarray(this.chunker.push(record));
     this.entries += 1;
-    this.bytes += extents.reduce((sum, { length }) => sum + length, 0);
+    for (const { length } of extents) this.bytes += length;
   }
 
   /** Makes everything put so far durable, and then the root. */

@@ -289,5 +289,16 @@ const isAttribute = (name: string): boolean =>
   (kept.has(name) || (name.startsWith('user.') && !name.startsWith('user.overlay.')));
 
 /** The order of a tree: whatever is in a directory comes right after it, by bytes. */
-export const inTreeOrder = (a: string, b: string): boolean =>
-  a.replaceAll('/', '\0') < b.replaceAll('/', '\0');
+export function inTreeOrder(a: string, b: string): boolean {
+  const length = Math.min(a.length, b.length);
+  let at = 0;
+  while (at < length && a.charCodeAt(at) === b.charCodeAt(at)) at++;
+  return at === length ? a.length < b.length : rankOf(a, at) < rankOf(b, at);
+}
+
+const SLASH = 0x2f;
+/** Before every byte that a name may have. */
+function rankOf(path: string, at: number): number {
+  const code = path.charCodeAt(at);
+  return code === SLASH ? 0 : code;
+}

@@ -6,6 +6,7 @@ import {
   ArtifactDirectory,
   type ChunkStore,
   digestOf,
+  inTreeOrder,
   type ManifestEntry,
   ManifestRefused,
   ManifestWriter,
@@ -179,5 +180,26 @@ describe('a manifest', () => {
       }),
       { numRuns: 3000 },
     );
+  });
+});
+
+describe('the order of a tree', () => {
+  it('has what is in a directory right after it, and is one order of all paths', () => {
+    const path = fc.array(fc.constantFrom('a', 'a-', 'a.b', 'ab', '\x01', '\xff', '0'), {
+      minLength: 1,
+      maxLength: 4,
+    });
+    const inParts = (a: readonly string[], b: readonly string[]): boolean => {
+      const at = a.findIndex((part, n) => part !== b[n]);
+      if (at < 0) return a.length < b.length;
+      return b[at] !== undefined && (a[at] as string) < (b[at] as string);
+    };
+    fc.assert(
+      fc.property(path, path, (a, b) => {
+        expect(inTreeOrder(a.join('/'), b.join('/'))).toBe(inParts(a, b));
+      }),
+    );
+    expect(inTreeOrder('', 'a')).toBe(true);
+    expect(inTreeOrder('a', '')).toBe(false);
   });
 });

@@ -97,6 +97,8 @@ export interface NativeCheckpoint {
 export interface OpenedCheckpoint {
   readonly id: SandboxId;
   readonly client: SupervisorClient;
+  /** By the clock that stamps its files, and not after the sandbox that it is of went on. */
+  readonly takenAtMs: number;
 }
 
 /** A tar archive as engines of containers take it for a layer of an image. */

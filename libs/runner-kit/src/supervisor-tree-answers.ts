@@ -23,6 +23,13 @@ export class ByteFeed {
     return taken;
   }
 
+  /** Everything after what was taken, as it comes. */
+  async *rest(): AsyncGenerator<Buffer> {
+    if (this.#held.length > 0) yield this.#held;
+    for (let next = await this.#source.next(); !next.done; next = await this.#source.next())
+      yield next.value;
+  }
+
   async bytes(max: number): Promise<Buffer> {
     const length = (await this.take(4)).readUInt32LE(0);
     if (length > max)
@@ -75,55 +82,8 @@ export type ReadFileItem =
   | { readonly kind: 'end'; readonly status: FileStatus }
   | { readonly kind: 'failed'; readonly errno: number };
 
-const types = new Map([
-  [0x66, 'file'],
-  [0x64, 'directory'],
-  [0x6c, 'link'],
-  [0x70, 'fifo'],
-] as const);
-const FIXED = 1 + 4 * 4 + 8 * 5;
-const END = 0x7a;
 /** Blocks are aligned to their size and whole, but for a file's last. */
 export const BLOCK_BYTES = 65_536;
-
-/** The next entry, or undefined after the last; `count` is how many there were. */
-export async function readScanned(
-  feed: ByteFeed,
-  count: number,
-): Promise<ScannedEntry | undefined> {
-  const letter = (await feed.take(1)).readUInt8(0);
-  if (letter === END) {
-    const said = (await feed.take(8)).readBigUInt64LE(0);
-    if (said !== BigInt(count)) throw new ProtocolViolation('SCAN: entries are missing');
-    await feed.end();
-    return undefined;
-  }
-  const type = types.get(letter as 0x66);
-  if (!type) throw new ProtocolViolation('SCAN: an unknown type');
-  const fixed = await feed.take(FIXED);
-  const size = fixed.readBigUInt64LE(17);
-  if (size > BigInt(Number.MAX_SAFE_INTEGER)) throw new ProtocolViolation('SCAN: an absurd size');
-  const entry = {
-    type,
-    mapped: (fixed.readUInt8(0) & 1) !== 0,
-    mode: fixed.readUInt32LE(1),
-    uid: fixed.readUInt32LE(5),
-    gid: fixed.readUInt32LE(9),
-    links: fixed.readUInt32LE(13),
-    size: Number(size),
-    modifiedAtNs: fixed.readBigInt64LE(25),
-    changedAtNs: fixed.readBigInt64LE(33),
-    identity: fixed.toString('latin1', 41, 57),
-  };
-  const path = (await feed.bytes(4096)).toString('latin1');
-  const target = (await feed.bytes(4096)).toString('latin1');
-  const attributes = [];
-  for (let left = (await feed.take(2)).readUInt16LE(0); left > 0; left--) {
-    const name = (await feed.bytes(255)).toString('latin1');
-    attributes.push({ name, value: Buffer.from(await feed.bytes(BLOCK_BYTES)) });
-  }
-  return { ...entry, path, target, attributes };
-}
 
 const KINDS = { begin: 0x46, block: 0x44, end: 0x45, failed: 0x58 } as const;
 

@@ -1,5 +1,6 @@
 import { AsyncQueue } from './async-queue';
 import { ProtocolViolation, SupervisorRefused } from './errors';
+import { ScanReader } from './scan-reader';
 import { readCredit, readData, readOk } from './supervisor-answers';
 import type { SupervisorConnection } from './supervisor-connection';
 import type { Bytes } from './supervisor-files';
@@ -9,7 +10,6 @@ import {
   ByteFeed,
   type ReadFileItem,
   readFileItem,
-  readScanned,
   type ScannedEntry,
 } from './supervisor-tree-answers';
 import { BodyWriter, FRAME } from './wire';
@@ -29,7 +29,8 @@ export interface Frozen {
 export interface Scan {
   /** By the sandbox's own clock. */
   readonly scannedAtNs: bigint;
-  readonly entries: AsyncGenerator<ScannedEntry>;
+  /** Some at a time. */
+  readonly entries: AsyncGenerator<readonly ScannedEntry[]>;
 }
 
 /** Much of a checkpoint is read at once: a larger window than a terminal's. */
@@ -165,13 +166,11 @@ export class SupervisorTrees {
   }
 }
 
-async function* entriesOf(feed: ByteFeed): AsyncGenerator<ScannedEntry> {
+async function* entriesOf(feed: ByteFeed): AsyncGenerator<readonly ScannedEntry[]> {
+  const reader = new ScanReader();
   try {
-    for (let count = 0; ; count++) {
-      const entry = await readScanned(feed, count);
-      if (!entry) return;
-      yield entry;
-    }
+    for await (const bytes of feed.rest()) yield reader.push(bytes);
+    yield reader.finish();
   } finally {
     await feed.close();
   }

@@ -2,85 +2,12 @@ import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { ArtifactDirectory, ManifestRefused } from '@vmux/artifacts';
-import { ProtocolViolation, type SupervisorClient } from '../src/index';
-import { BodyWriter, FRAME } from '../src/wire';
+import { ProtocolViolation } from '../src/index';
 import { FileIndex } from '../src/work/checkpoint-index';
 import { ScanRoom } from '../src/work/scan-room';
 import { takeCheckpoint } from '../src/work/take-checkpoint';
 import { FakeSupervisor } from './fake-supervisor';
-
-const KNOWS_CHECKPOINTS = 8;
-
-interface Said {
-  readonly type?: string;
-  readonly path: string;
-  readonly size?: number | 'absurd';
-  readonly target?: string;
-  readonly attribute?: string;
-  readonly mode?: number;
-}
-
-const raw = (...parts: (Buffer | number)[]): Buffer =>
-  Buffer.concat(parts.map((part) => (typeof part === 'number' ? Buffer.of(part) : part)));
-const u64 = (value: number | bigint): Buffer => {
-  const bytes = Buffer.alloc(8);
-  bytes.writeBigUInt64LE(BigInt(value));
-  return bytes;
-};
-const u32 = (value: number): Buffer => {
-  const bytes = Buffer.alloc(4);
-  bytes.writeUInt32LE(value);
-  return bytes;
-};
-const counted = (text: string | Buffer): Buffer =>
-  raw(u32(Buffer.from(text).length), Buffer.from(text));
-
-function entry({ type = 'f', path, size = 0, target = '', attribute, mode = 0o644 }: Said): Buffer {
-  const length = size === 'absurd' ? u64(2n ** 62n) : u64(size);
-  const attributes = attribute
-    ? raw(Buffer.of(1, 0), counted(attribute), counted('v'))
-    : Buffer.alloc(2);
-  const numbers = raw(
-    u32(mode),
-    u32(0),
-    u32(0),
-    u32(1),
-    length,
-    u64(1),
-    u64(1),
-    u64(1),
-    u64(path.length),
-  );
-  return raw(type.charCodeAt(0), 0, numbers, counted(path), counted(target), attributes);
-}
-
-const scanOf = (entries: readonly Said[], count = entries.length): Buffer =>
-  raw(u64(10n ** 18n), u64(0), 0, ...entries.map(entry), 0x7a, u64(count));
-
-const status = (kind: 'F' | 'E', size: number, changedAt = 1): Buffer =>
-  raw(kind.charCodeAt(0), u64(size), u64(1), u64(changedAt), u64(1));
-const block = (offset: number, bytes: Buffer): Buffer => raw(0x44, u64(offset), counted(bytes));
-
-/** Plays a sandbox that answers every scan and every reading with the same lies. */
-async function lyingSandbox(scan: Buffer, files: Buffer): Promise<SupervisorClient> {
-  const { client, peer } = await FakeSupervisor.greeted(KNOWS_CHECKPOINTS);
-  const answer = (id: number, bytes: Buffer) => {
-    for (let at = 0; at < bytes.length; at += 65_536)
-      peer.say(new BodyWriter().bytes(bytes.subarray(at, at + 65_536)).frame(FRAME.data, id));
-    peer.say(new BodyWriter().u64(bytes.length).frame(FRAME.ok, id));
-  };
-  // Frames are heard in turn; what is not asked for is never answered.
-  void (async () => {
-    for (;;) {
-      const frame = await peer.hearAny();
-      if (frame.type === FRAME.scan) answer(frame.id, scan);
-      if (frame.type === FRAME.readMany) answer(frame.id, files);
-      if (frame.type === FRAME.freeze) peer.say(new BodyWriter().u64(0).frame(FRAME.ok, frame.id));
-      if (frame.type === FRAME.close) peer.say(new BodyWriter().frame(FRAME.closed, frame.id));
-    }
-  })();
-  return client;
-}
+import { block, lyingSandbox, raw, type Said, scanOf, status } from './lying-sandbox';
 
 describe('a sandbox that lies about its files', () => {
   let root: string;

@@ -71,6 +71,14 @@ describe('The room for trees', () => {
     expect(seen).toMatchObject({ most: 1, began: 4 });
   });
 
+  it('is given at once to a tree that was large before', async () => {
+    const room = new ScanRoom(settings);
+    const given: number[] = [];
+    const work = async (maxScanBytes: number) => given.push(maxScanBytes);
+    for (const expectedBytes of [0, 10, 11]) await room.run(work, signal, expectedBytes);
+    expect(given).toEqual([10, 10, 1000]);
+  });
+
   it('is not held by a sandbox that never comes to an end', async () => {
     const room = new ScanRoom({ ...settings, smallAtOnce: 1, longestMs: 20 });
     const endless = (_: number, until: AbortSignal) =>

@@ -34,6 +34,7 @@ export interface NsDiskFacts {
 interface Recorded extends NsDiskFacts {
   readonly version: 1;
   readonly bytes: number;
+  /** In milliseconds, before its sandbox stood still for it. */
   readonly at: number;
   /** Null once it is on the disk for good: what a crash of the machine may have torn is not used. */
   readonly boot: string | null;
@@ -106,12 +107,13 @@ export class NsDisks {
     clone: (disk: string, draft: string) => Promise<number>,
   ): Promise<NativeCheckpoint> {
     const draft = `${this.#imageOf(ref)}~`;
+    const at = Date.now();
     const bytes = await clone(this.#diskOf(key), draft);
     await this.#record(ref, {
       version: 1,
       ...facts,
       bytes,
-      at: Date.now(),
+      at,
       boot: await bootId(),
     });
     await rename(draft, this.#imageOf(ref));
@@ -129,7 +131,9 @@ export class NsDisks {
   }
 
   /** Undefined when it is not there, or no longer what was kept. */
-  async find(ref: string): Promise<(NsDiskFacts & NativeCheckpoint) | undefined> {
+  async find(
+    ref: string,
+  ): Promise<(NsDiskFacts & NativeCheckpoint & { readonly at: number }) | undefined> {
     if (this.whyNot !== undefined || !REF.test(ref)) return undefined;
     await this.#ready();
     const known = await this.#recorded(ref);

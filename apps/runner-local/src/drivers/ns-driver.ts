@@ -172,15 +172,15 @@ export class NsDriver implements SandboxDriver {
     { signal }: CallOptions = {},
   ): Promise<T> {
     const { disks } = await this.#prepare();
-    const image = (await disks.find(from.ref))?.image ?? null;
-    const spec = { ...trialSpec(), image };
+    const kept = await disks.find(from.ref);
+    const spec = { ...trialSpec(), image: kept?.image ?? null };
     const { id } = spec;
     await this.#create(spec, from, signal);
     try {
       const pipe = await this.openPipe(id, { signal });
       const client = await SupervisorClient.connect(pipe, { ...id, signal });
       try {
-        return await read({ id, client });
+        return await read({ id, client, takenAtMs: kept?.at ?? 0 });
       } finally {
         client.close();
       }

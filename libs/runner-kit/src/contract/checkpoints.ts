@@ -63,6 +63,26 @@ export function checkpointContract(bench: Bench): void {
       expect(second.bytes).toBe(first.bytes - 20_000 + 10 * 5);
     }, 60_000);
 
+    it('finds what was changed though its size and its time say nothing', async () => {
+      const source = await bench.sandbox();
+      const index = new FileIndex();
+      const write = (text: string) =>
+        run(
+          source.client,
+          shell(`cd /srv; printf ${text} > f; touch -d @1000000000 f; printf ${text} > g; mv g h`),
+        );
+      await write('one');
+      await new Promise((resolve) => setTimeout(resolve, 200));
+      const first = await checkpoints.take(source, { index });
+      const same = await checkpoints.take(source, { index });
+      expect(same.manifestDigest).toBe(first.manifestDigest);
+      await write('two');
+      const target = await bench.sandbox();
+      await checkpoints.restore(await checkpoints.take(source, { index }), target);
+      const { stdout } = await run(target.client, shell('cat /srv/f /srv/h'));
+      expect(stdout.toString()).toBe('twotwo');
+    });
+
     it('refuses another base unless that is allowed', async () => {
       const source = await bench.sandbox();
       await run(source.client, shell('echo kept > /srv/kept'));

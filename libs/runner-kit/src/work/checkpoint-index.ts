@@ -23,6 +23,8 @@ export interface KnownFile {
 export class FileIndex {
   private readonly known = new Map<string, KnownFile>();
   private kept: ReadonlySet<string> = new Set();
+  /** What the listing of the last checkpoint took; 0 when that is not known. */
+  listingBytes = 0;
 
   get isEmpty(): boolean {
     return this.known.size === 0;
@@ -50,15 +52,21 @@ export class FileIndex {
       known?.size === entry.size &&
       known.modifiedAtNs === entry.modifiedAtNs &&
       known.changedAtNs === entry.changedAtNs &&
-      known.identity === entry.identity;
+      known.identity === this.identityOf(entry);
     return same ? known.content : undefined;
   }
 
-  /** `scannedAtNs` is when the entry was looked at, before its bytes were read. */
-  remember(entry: ScannedEntry, content: FileContent, scannedAtNs: bigint): void {
-    const { path, mapped, size, modifiedAtNs, changedAtNs, identity } = entry;
-    if (mapped || changedAtNs > scannedAtNs - TICK_NS) this.known.delete(path);
+  /** `seenAtNs` is when the entry was as it is: whatever becomes of it later may change it without a trace for a tick. */
+  remember(entry: ScannedEntry, content: FileContent, seenAtNs: bigint): void {
+    const { path, mapped, size, modifiedAtNs, changedAtNs } = entry;
+    const identity = this.identityOf(entry);
+    if (mapped || changedAtNs > seenAtNs - TICK_NS) this.known.delete(path);
     else this.known.set(path, { size, modifiedAtNs, changedAtNs, identity, content });
+  }
+
+  /** What tells it from another file of the same path. */
+  protected identityOf(entry: ScannedEntry): string {
+    return entry.identity;
   }
 
   forget(path: string): void {

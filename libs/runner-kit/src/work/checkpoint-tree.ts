@@ -21,13 +21,19 @@ export const EXCLUDED = [
 ] as const;
 
 export const isExcluded = (path: string): boolean =>
-  EXCLUDED.some((excluded) => path === excluded || path.startsWith(`${excluded}/`));
+  EXCLUDED.some(
+    (excluded) =>
+      path.startsWith(excluded) &&
+      (path.length === excluded.length || path[excluded.length] === '/'),
+  );
 
 const ENTRY_BYTES = 200;
 
 export interface ScannedTree {
   readonly scannedAtNs: bigint;
   readonly entries: readonly ScannedEntry[];
+  /** What the listing takes here. */
+  readonly bytes: number;
 }
 
 /**
@@ -42,19 +48,28 @@ export async function scanTree(
   const { scannedAtNs, entries: scanned } = await client.trees.scan(EXCLUDED, { signal });
   const entries: ScannedEntry[] = [];
   let bytes = 0;
-  for await (const entry of scanned) {
-    const last = entries.at(-1);
-    if (last && !inTreeOrder(last.path, entry.path))
-      throw new ProtocolViolation('SCAN: entries out of order');
-    if (isExcluded(entry.path)) throw new ProtocolViolation('SCAN: an entry that was excluded');
-    const attributes = entry.attributes.reduce((sum, { value }) => sum + value.length + 64, 0);
-    bytes += ENTRY_BYTES + entry.path.length + entry.target.length + attributes;
-    if (entries.length === MAX_ENTRIES)
-      throw new ManifestRefused(`more than ${entries.length} changed files`);
-    if (bytes > maxScanBytes) throw new LargeTree(`more than ${entries.length} changed files`);
-    entries.push(entry);
-  }
-  return { scannedAtNs, entries };
+  for await (const some of scanned)
+    for (const entry of some) {
+      checkPlace(entry, entries.at(-1));
+      bytes += bytesOf(entry);
+      if (entries.length === MAX_ENTRIES)
+        throw new ManifestRefused(`more than ${entries.length} changed files`);
+      if (bytes > maxScanBytes) throw new LargeTree(`more than ${entries.length} changed files`);
+      entries.push(entry);
+    }
+  return { scannedAtNs, entries, bytes };
+}
+
+function checkPlace({ path }: ScannedEntry, last: ScannedEntry | undefined): void {
+  if (last && !inTreeOrder(last.path, path))
+    throw new ProtocolViolation('SCAN: entries out of order');
+  if (isExcluded(path)) throw new ProtocolViolation('SCAN: an entry that was excluded');
+}
+
+function bytesOf({ path, target, attributes }: ScannedEntry): number {
+  let bytes = ENTRY_BYTES + path.length + target.length;
+  for (const { value } of attributes) bytes += value.length + 64;
+  return bytes;
 }
 
 /** The driver's word on what of the base is gone, in order, each once, nothing beneath another. */

@@ -133,9 +133,13 @@ export class Checkpoints {
     }
   }
 
-  /** The portable form of a checkpoint that this runner has in its driver's. */
-  archive(driver: SandboxDriver, checkpoint: Checkpoint): Promise<TakenTree> {
-    return this.native.archive(driver, checkpoint, this.store());
+  /** The portable form of a checkpoint that this runner has in its driver's; `tell` hears when it is there. */
+  async archive(
+    driver: SandboxDriver,
+    checkpoint: Checkpoint,
+    tell: (taken: TakenTree) => Promise<void>,
+  ): Promise<void> {
+    await this.native.archive(driver, checkpoint, this.store(), tell);
   }
 
   /** Of a session that is no more. */

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
-import type { ChunkStore, FileContent } from '@vmux/artifacts';
+import type { ChunkStore } from '@vmux/artifacts';
 import type { Base, Checkpoint } from '@vmux/events';
-import type { CreateOptions, SandboxDriver, SandboxSpec } from '../driver';
+import type { CreateOptions, OpenedCheckpoint, SandboxDriver, SandboxSpec } from '../driver';
 import { DriverRefused } from '../errors';
 import type { ScannedEntry } from '../supervisor-tree-answers';
 import { FileIndex } from './checkpoint-index';
@@ -16,6 +16,9 @@ export interface NativeSettings {
   readonly log: Log;
   readonly signal: AbortSignal;
 }
+
+/** Says so where it belongs into the history. */
+type Tell = (taken: TakenTree) => Promise<void>;
 
 const MiB = 1024 * 1024;
 const MAX_ARCHIVED_BYTES = 1024 * 1024 * MiB;
@@ -119,9 +122,14 @@ export class NativeCheckpoints {
     }
   }
 
-  /** The portable form, made out of the driver's; one after the other. */
-  archive(driver: SandboxDriver, checkpoint: Checkpoint, store: ChunkStore): Promise<TakenTree> {
-    const mine = this.archiving.then(() => this.archiveNow(driver, checkpoint, store));
+  /** The portable form, made out of the driver's; one after the other. Told as soon as it is durable. */
+  archive(
+    driver: SandboxDriver,
+    checkpoint: Checkpoint,
+    store: ChunkStore,
+    tell: Tell,
+  ): Promise<void> {
+    const mine = this.archiving.then(() => this.archiveNow(driver, checkpoint, store, tell));
     this.archiving = mine.catch(() => undefined);
     return mine;
   }
@@ -138,8 +146,9 @@ export class NativeCheckpoints {
     driver: SandboxDriver,
     { native, base, bytes }: Checkpoint,
     store: ChunkStore,
-  ): Promise<TakenTree> {
-    const { signal } = this.settings;
+    tell: Tell,
+  ): Promise<void> {
+    const { signal, log } = this.settings;
     signal.throwIfAborted();
     if (!native || !driver.readCheckpoint)
       throw new DriverRefused('unsupported', 'the checkpoint has no form of this driver');
@@ -149,24 +158,37 @@ export class NativeCheckpoints {
     if (sessionId === undefined)
       throw new DriverRefused('unsupported', 'the runner no longer has the checkpoint');
     const index = await this.indexes.of(sessionId);
-    const taken = await driver.readCheckpoint(
-      { ref, bytes },
-      ({ id, client }) =>
-        takeCheckpoint({
-          client,
-          store,
-          index,
-          base,
-          removed: async () => (await driver.removed?.(id, { signal })) ?? [],
-          maxBytes: MAX_ARCHIVED_BYTES,
-          hold: false,
-          signal,
-        }),
-      { signal },
-    );
-    await this.indexes.keep(sessionId);
-    await this.prune(driver, sessionId, ref);
-    return taken;
+    let told: Promise<void> | undefined;
+    const read = async ({ id, client, takenAtMs }: OpenedCheckpoint) => {
+      const taken = await takeCheckpoint({
+        client,
+        store,
+        index,
+        base,
+        removed: async () => (await driver.removed?.(id, { signal })) ?? [],
+        maxBytes: MAX_ARCHIVED_BYTES,
+        hold: false,
+        takenAtNs: BigInt(Math.floor(takenAtMs)) * 1_000_000n,
+        signal,
+      });
+      told = tell(taken);
+      // Heard below, whatever becomes of the rest.
+      told.catch(() => undefined);
+    };
+    try {
+      await driver.readCheckpoint({ ref, bytes }, read, { signal });
+    } catch (error) {
+      if (!told) throw error;
+      log('a checkpoint is stored, but not all that it was made of is put away', {
+        sessionId,
+        reason: String(error),
+      });
+    }
+    await told;
+    this.later(async () => {
+      await this.indexes.keep(sessionId);
+      await this.prune(driver, sessionId, ref);
+    });
   }
 
   /** Those before the one that was just archived are archived too. */
@@ -182,19 +204,10 @@ export class NativeCheckpoints {
 
 /** Every clone of a disk is another device, on which the same files have the same numbers. */
 class CloneIndex extends FileIndex {
-  override find(entry: ScannedEntry): FileContent | undefined {
-    return super.find(withoutDevice(entry));
-  }
-
-  override remember(entry: ScannedEntry, content: FileContent, scannedAtNs: bigint): void {
-    super.remember(withoutDevice(entry), content, scannedAtNs);
+  protected override identityOf({ identity }: ScannedEntry): string {
+    return identity.slice(8);
   }
 }
-
-const withoutDevice = (entry: ScannedEntry): ScannedEntry => ({
-  ...entry,
-  identity: entry.identity.slice(8),
-});
 
 /** A clone is what it was made of: what is compared is which one it is. */
 const digestOf = ({ provider, runnerId, ref }: NonNullable<Checkpoint['native']>): string =>

@@ -317,9 +317,10 @@ export class OrderDesk {
       });
     if (!driver) return failed('this runner has no such provider');
     try {
-      const portable = await this.checkpoints.archive(driver, checkpoint);
-      const data = { checkpointId, ...portable };
-      await this.report(order, ARCHIVER, { type: 'CheckpointArchived', data });
+      await this.checkpoints.archive(driver, checkpoint, (portable) => {
+        const data = { checkpointId, ...portable };
+        return this.report(order, ARCHIVER, { type: 'CheckpointArchived', data });
+      });
     } catch (error) {
       if (this.settings.signal.aborted || error instanceof Refusal || !isFinal(error)) throw error;
       await failed(error instanceof Error ? error.message : String(error));

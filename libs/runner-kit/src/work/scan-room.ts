@@ -43,13 +43,16 @@ export class ScanRoom {
     this.large = new Turns(largeAtOnce, patienceMs);
   }
 
+  /** `expectedBytes`: as much as it took before; what was large need not turn out so again. */
   async run<T>(
     work: (maxScanBytes: number, signal: AbortSignal) => Promise<T>,
     signal: AbortSignal,
+    expectedBytes = 0,
   ): Promise<T> {
     const { smallBytes, largeBytes, longestMs } = this.settings;
     const bounded = (maxScanBytes: number) => () =>
       work(maxScanBytes, AbortSignal.any([signal, AbortSignal.timeout(longestMs)]));
+    if (expectedBytes > smallBytes) return this.large.run(bounded(largeBytes), signal);
     try {
       return await this.small.run(bounded(smallBytes), signal);
     } catch (error) {

@@ -28,6 +28,8 @@ export interface TakeSettings {
   /** It stays frozen. */
   readonly hold: boolean;
   readonly signal: AbortSignal;
+  /** Of files that are no longer the sandbox's own: when they were last. Otherwise when they are listed. */
+  readonly takenAtNs?: bigint;
   /** That of this process, if no other. */
   readonly room?: ScanRoom;
 }
@@ -53,7 +55,7 @@ const READS_AHEAD = 2;
 export function takeCheckpoint({ room = scanRoom, ...settings }: TakeSettings): Promise<TakenTree> {
   const take = (maxScanBytes: number, signal: AbortSignal) =>
     takeNow({ ...settings, signal, maxScanBytes });
-  return room.run(take, settings.signal);
+  return room.run(take, settings.signal, settings.index.listingBytes);
 }
 
 async function takeNow(settings: TakeNow): Promise<TakenTree> {
@@ -68,18 +70,24 @@ async function takeNow(settings: TakeNow): Promise<TakenTree> {
     const still = await standStill(settings);
     try {
       const tree = await scanTree(client, maxScanBytes, signal);
-      if (ahead < READS_AHEAD && reading.owed(tree) > WORTH_READING_AHEAD) {
+      const { contents, owed } = reading.known(tree);
+      if (ahead < READS_AHEAD && bytesOf(owed) > WORTH_READING_AHEAD) {
         await still.end();
         await reading.ahead(tree);
         continue;
       }
-      const written = await reading.read(tree, 'frozen');
-      const whiteouts = whiteoutsOf(await settings.removed());
+      const [written, removed] = await Promise.all([
+        reading.read(owed, 'frozen'),
+        settings.removed(),
+      ]);
+      const whiteouts = whiteoutsOf(removed);
       still.check();
       if (!settings.hold) await still.end();
-      const contents = await reading.contentsOf(tree, written);
+      for (const [path, content] of await reading.stored(tree, written))
+        contents.set(path, content);
       const { base } = settings;
       const manifest = await writeManifest(store, base, whiteouts, tree, contents);
+      index.listingBytes = tree.bytes;
       index.keepOnly(new Set(tree.entries.map(({ path }) => path)));
       index.rememberPieces(contents.values(), store.pieces);
       const { root, artifact } = manifest;
@@ -110,6 +118,10 @@ async function standStill({ client, hold, signal }: TakeSettings): Promise<Still
 }
 
 type Contents = ReadonlyMap<string, FileContent>;
+interface Known {
+  readonly contents: Map<string, FileContent>;
+  readonly owed: readonly ScannedEntry[];
+}
 type Written = ReadonlyMap<ScannedEntry, WrittenFile>;
 
 /** Reads the files of a tree that are not known, and remembers them. */
@@ -132,35 +144,37 @@ class Reading {
       if (segments.some(({ chunk }) => missing.has(chunk))) index.forget(path);
   }
 
-  /** How many bytes would have to be read. */
-  owed(tree: ScannedTree): number {
-    return this.unknown(tree).reduce((sum, { size }) => sum + size, 0);
+  /** What is in the files that are known, and the files that have to be read. */
+  known(tree: ScannedTree): Known {
+    const contents = new Map<string, FileContent>();
+    const owed: ScannedEntry[] = [];
+    for (const entry of firstNames(tree.entries)) {
+      const content = this.settings.index.find(entry);
+      if (content) contents.set(entry.path, content);
+      else owed.push(entry);
+    }
+    return { contents, owed };
   }
 
   async ahead(tree: ScannedTree): Promise<void> {
-    await this.contentsOf(tree, await this.read(tree, 'running'));
+    await this.stored(tree, await this.read(this.known(tree).owed, 'running'));
   }
 
   /** Returns when what was read is stored: the sandbox need not stand still for that. */
-  async contentsOf(tree: ScannedTree, written: Written): Promise<Contents> {
-    const { index } = this.settings;
+  async stored({ scannedAtNs }: ScannedTree, written: Written): Promise<Contents> {
+    const { index, takenAtNs: seenAtNs = scannedAtNs } = this.settings;
     await this.writer.finish();
     const contents = new Map<string, FileContent>();
-    for (const entry of firstNames(tree.entries)) {
-      const content = written.get(entry)?.content() ?? index.find(entry);
-      if (content) contents.set(entry.path, content);
-      if (content && written.has(entry)) index.remember(entry, content, tree.scannedAtNs);
+    for (const [entry, file] of written) {
+      const content = file.content();
+      contents.set(entry.path, content);
+      index.remember(entry, content, seenAtNs);
     }
     return contents;
   }
 
-  private unknown(tree: ScannedTree): ScannedEntry[] {
-    return firstNames(tree.entries).filter((entry) => !this.settings.index.find(entry));
-  }
-
-  async read(tree: ScannedTree, state: 'running' | 'frozen'): Promise<Written> {
+  async read(entries: readonly ScannedEntry[], state: 'running' | 'frozen'): Promise<Written> {
     const { client, signal } = this.settings;
-    const entries = this.unknown(tree);
     const written = new Map<ScannedEntry, WrittenFile>();
     if (entries.length === 0) return written;
     const paths = entries.map(({ path }) => path);
@@ -229,6 +243,9 @@ function changed({ path }: ScannedEntry, state: 'running' | 'frozen', what: stri
   const name = JSON.stringify(Buffer.from(path, 'latin1').toString().slice(0, 200));
   throw new ManifestRefused(`/${name.slice(1, -1)}: ${what}`);
 }
+
+const bytesOf = (entries: readonly ScannedEntry[]): number =>
+  entries.reduce((sum, { size }) => sum + size, 0);
 
 /** Files, each once: of several names the first. */
 function firstNames(entries: readonly ScannedEntry[]): ScannedEntry[] {
