@@ -1,29 +1,22 @@
 import { createHash } from 'node:crypto';
 import { request as httpRequest } from 'node:http';
 import { join } from 'node:path';
-import { describeUnless, releaseAll, seededRandom, until } from '@vmux/testing';
+import { seededRandom, until } from '@vmux/testing';
 import type { ApiClient } from '../support/api-client';
-import { EmbeddedStack } from '../support/embedded-stack';
+import { describeOnStack } from '../support/describe-on-stack';
 
-const isRoot = process.getuid?.() === 0;
 const MIB = 1024 * 1024;
 const sha256 = (bytes: Buffer) => createHash('sha256').update(bytes).digest('hex');
 const at = (path: string) => `path=${encodeURIComponent(path)}`;
 
 /** Input, terminals and files through the gateway, the tunnel, the runner and the supervisor. */
-describeUnless(isRoot, 'namespace sandboxes need root on Linux')('the data plane', () => {
-  let stack: EmbeddedStack;
+describeOnStack()('the data plane', (stack) => {
   let api: ApiClient;
   let session: string;
 
   beforeAll(async () => {
-    stack = await EmbeddedStack.start();
     ({ api } = stack);
     ({ id: session } = await stack.create({ name: 'plane' }));
-  }, 90_000);
-  afterAll(async () => {
-    await stack?.stop();
-    await releaseAll();
   }, 90_000);
 
   const issued = async (body: object) => {

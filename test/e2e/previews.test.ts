@@ -1,26 +1,18 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { describeUnless, releaseAll, until } from '@vmux/testing';
+import { until } from '@vmux/testing';
 import { WebSocket } from 'ws';
 import type { ApiClient } from '../support/api-client';
-import { EmbeddedStack } from '../support/embedded-stack';
+import { describeOnStack } from '../support/describe-on-stack';
 import { PreviewClient } from '../support/preview-client';
 
-const isRoot = process.getuid?.() === 0;
-
 /** Apps in real sandboxes, looked at through the gateway by their names. */
-describeUnless(isRoot, 'namespace sandboxes need root on Linux')('previews', () => {
-  let stack: EmbeddedStack;
+describeOnStack()('previews', (stack) => {
   let api: ApiClient;
   let session: string;
 
   beforeAll(async () => {
-    stack = await EmbeddedStack.start();
     ({ api } = stack);
     ({ id: session } = await stack.create({ name: 'look' }));
-  }, 90_000);
-  afterAll(async () => {
-    await stack?.stop();
-    await releaseAll();
   }, 90_000);
 
   const issued = async (body: object) => {

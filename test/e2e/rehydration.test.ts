@@ -1,7 +1,8 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { describeUnless, releaseAll, until } from '@vmux/testing';
-import { type ClientSession, EmbeddedStack } from '../support/embedded-stack';
+import { until } from '@vmux/testing';
+import { describeOnStack } from '../support/describe-on-stack';
+import type { ClientSession } from '../support/embedded-stack';
 
 const PATIENCE = { timeoutMs: 120_000, everyMs: 50 };
 /** Every entry of the workspace with its mode, owner, time, links and target, and every file's content. */
@@ -9,18 +10,9 @@ const MANIFEST = `cd /workspace && { find . -type d -printf "%p %m %U:%G %T@\\n"
   find . ! -type d -printf "%p %y %m %U:%G %s %T@ %l %n\\n"; } | sort &&
   find . -type f -print0 | sort -z | xargs -0 sha256sum`;
 
-describeUnless(process.getuid?.() === 0, 'namespace sandboxes need root on Linux')(
+describeOnStack({ env: { VMUX_WITH: 'cloudflare-local,modal-local' } })(
   'one session on three providers (Cloudflare and Modal emulated)',
-  () => {
-    let stack: EmbeddedStack;
-    beforeAll(async () => {
-      stack = await EmbeddedStack.start(null, { VMUX_WITH: 'cloudflare-local,modal-local' });
-    }, 120_000);
-    afterAll(async () => {
-      await stack?.stop();
-      await releaseAll();
-    }, 120_000);
-
+  (stack) => {
     const isOn = (session: ClientSession, provider: string) =>
       until(async () => {
         const { operation, provider: now, status, message } = await session.info();

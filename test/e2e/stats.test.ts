@@ -1,23 +1,16 @@
-import { describeUnless, releaseAll, until } from '@vmux/testing';
+import { until } from '@vmux/testing';
 import type { ApiClient } from '../support/api-client';
-import { EmbeddedStack } from '../support/embedded-stack';
+import { describeOnStack } from '../support/describe-on-stack';
 
-const isRoot = process.getuid?.() === 0;
 const MIB = 1024 * 1024;
 
-describeUnless(isRoot, 'namespace sandboxes need root on Linux')('what a session uses', () => {
-  let stack: EmbeddedStack;
+describeOnStack()('what a session uses', (stack) => {
   let api: ApiClient;
   let session: string;
 
   beforeAll(async () => {
-    stack = await EmbeddedStack.start();
     ({ api } = stack);
     ({ id: session } = await stack.create({ name: 'stats', resources: { memoryMiB: 128 } }));
-  }, 90_000);
-  afterAll(async () => {
-    await stack?.stop();
-    await releaseAll();
   }, 90_000);
 
   const run = async (command: string) =>

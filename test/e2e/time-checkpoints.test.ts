@@ -1,31 +1,15 @@
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
-import {
-  describeUnless,
-  noDockerEngineBecause,
-  releaseAll,
-  skipUnless,
-  startDockerEngine,
-  until,
-} from '@vmux/testing';
+import { noDockerEngineBecause, skipUnless, until } from '@vmux/testing';
 import { cli } from '../../apps/cli/test/cli';
-import { type ClientSession, EmbeddedStack } from '../support/embedded-stack';
+import { describeOnStack } from '../support/describe-on-stack';
+import type { ClientSession } from '../support/embedded-stack';
 import { firstProcessOf } from '../support/sandboxes';
 
-const isRoot = process.getuid?.() === 0;
 const noDocker = noDockerEngineBecause();
 const PATIENCE = { timeoutMs: 60_000, everyMs: 50 };
 
-describeUnless(isRoot, 'namespace sandboxes need root on Linux')('the time of a session', () => {
-  let stack: EmbeddedStack;
-  beforeAll(async () => {
-    stack = await EmbeddedStack.start(noDocker ? null : await startDockerEngine());
-  }, 180_000);
-  afterAll(async () => {
-    await stack?.stop();
-    await releaseAll();
-  }, 120_000);
-
+describeOnStack({ docker: true })('the time of a session', (stack) => {
   const sandboxes = () => join(stack.dataDir, 'runner/ns/s');
   const archived = (session: ClientSession, checkpointId: string) =>
     until(async () => {

@@ -1,24 +1,18 @@
-import { describeUnless, releaseAll, until } from '@vmux/testing';
+import { until } from '@vmux/testing';
 import { cli } from '../../apps/cli/test/cli';
-import { type ClientSession, EmbeddedStack } from '../support/embedded-stack';
+import { describeOnStack } from '../support/describe-on-stack';
+import type { ClientSession } from '../support/embedded-stack';
 import { PreviewClient } from '../support/preview-client';
 import { TerminalClient } from '../support/terminal-client';
 
-const isRoot = process.getuid?.() === 0;
 const PATIENCE = { timeoutMs: 90_000, everyMs: 100 };
 const EVERY_MS = 10_000;
 
-describeUnless(isRoot, 'namespace sandboxes need root on Linux')('a session nobody uses', () => {
-  let stack: EmbeddedStack;
+describeOnStack()('a session nobody uses', (stack) => {
   let stored: ClientSession;
   beforeAll(async () => {
-    stack = await EmbeddedStack.start();
     // Grows old while the others are looked at.
     stored = await stack.create({ policy: { checkpointEveryMs: EVERY_MS } });
-  }, 120_000);
-  afterAll(async () => {
-    await stack?.stop();
-    await releaseAll();
   }, 120_000);
 
   const idleAfter = (idleTimeoutMs: number, more: object = {}) =>

@@ -1,17 +1,9 @@
 import { join } from 'node:path';
-import {
-  describeUnless,
-  noDockerEngineBecause,
-  releaseAll,
-  type SeededRandom,
-  seededRandom,
-  startDockerEngine,
-  until,
-} from '@vmux/testing';
-import { type ClientSession, EmbeddedStack } from '../support/embedded-stack';
+import { noDockerEngineBecause, type SeededRandom, seededRandom, until } from '@vmux/testing';
+import { describeOnStack } from '../support/describe-on-stack';
+import type { ClientSession } from '../support/embedded-stack';
 import { firstProcessOf } from '../support/sandboxes';
 
-const isRoot = process.getuid?.() === 0;
 const noDocker = noDockerEngineBecause();
 const ROUNDS = Number(process.env.VMUX_INTEGRITY_ROUNDS || 20);
 const SEED = Number(process.env.VMUX_SEED || 20_261_118);
@@ -51,16 +43,7 @@ function changes(random: SeededRandom, count: number): string {
 
 const LOGGER = 'i=0; while :; do i=$((i+1)); echo line $i; sleep 0.02; done';
 
-describeUnless(isRoot, 'namespace sandboxes need root on Linux')('the files of a session', () => {
-  let stack: EmbeddedStack;
-  beforeAll(async () => {
-    stack = await EmbeddedStack.start(noDocker ? null : await startDockerEngine());
-  }, 180_000);
-  afterAll(async () => {
-    await stack?.stop();
-    await releaseAll();
-  }, 120_000);
-
+describeOnStack({ docker: true })('the files of a session', (stack) => {
   it(`are the same through ${ROUNDS} rounds of random changes, checkpoints, rollbacks, forks, rest, losses and moves, while a logger runs`, async () => {
     const random = seededRandom(SEED);
     const session = await stack.create({ name: 'integrity' });

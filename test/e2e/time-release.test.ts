@@ -1,25 +1,17 @@
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { describeUnless, releaseAll, until } from '@vmux/testing';
-import { type ClientSession, EmbeddedStack } from '../support/embedded-stack';
+import { until } from '@vmux/testing';
+import { describeOnStack } from '../support/describe-on-stack';
+import type { ClientSession } from '../support/embedded-stack';
 import { lookEverywhere } from '../support/looks';
 import { PreviewClient } from '../support/preview-client';
 import { TerminalClient } from '../support/terminal-client';
 
 const PATIENCE = { timeoutMs: 90_000, everyMs: 100 };
 
-describeUnless(process.getuid?.() === 0, 'namespace sandboxes need root on Linux')(
+describeOnStack({ env: { VMUX_WITH: 'modal-local' } })(
   'an idle session whose provider cannot suspend (Modal, emulated)',
-  () => {
-    let stack: EmbeddedStack;
-    beforeAll(async () => {
-      stack = await EmbeddedStack.start(null, { VMUX_WITH: 'modal-local' });
-    }, 120_000);
-    afterAll(async () => {
-      await stack?.stop();
-      await releaseAll();
-    }, 120_000);
-
+  (stack) => {
     const created = () => stack.create({ provider: 'modal', policy: { idleTimeoutMs: 2_500 } });
     const isReleased = (session: ClientSession) =>
       until(async () => {

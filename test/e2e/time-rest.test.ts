@@ -1,16 +1,10 @@
 import { join } from 'node:path';
-import {
-  describeUnless,
-  noDockerEngineBecause,
-  releaseAll,
-  startDockerEngine,
-  until,
-} from '@vmux/testing';
+import { noDockerEngineBecause, until } from '@vmux/testing';
 import { cli } from '../../apps/cli/test/cli';
-import { type ClientSession, EmbeddedStack } from '../support/embedded-stack';
+import { describeOnStack } from '../support/describe-on-stack';
+import type { ClientSession } from '../support/embedded-stack';
 import { ticksOf } from '../support/sandboxes';
 
-const isRoot = process.getuid?.() === 0;
 const noDocker = noDockerEngineBecause();
 
 /** Counts aloud for as long as nobody says stop, and says who it is at both ends. */
@@ -25,16 +19,7 @@ function expectCounted(output: string): void {
   expect(lines.at(-1)).toBe(`${first} saw ${count}`);
 }
 
-describeUnless(isRoot, 'namespace sandboxes need root on Linux')('a session that rests', () => {
-  let stack: EmbeddedStack;
-  beforeAll(async () => {
-    stack = await EmbeddedStack.start(noDocker ? null : await startDockerEngine());
-  }, 180_000);
-  afterAll(async () => {
-    await stack?.stop();
-    await releaseAll();
-  }, 120_000);
-
+describeOnStack({ docker: true })('a session that rests', (stack) => {
   const suspend = async (session: ClientSession) => {
     expect(await session.ask('suspend')).toMatchObject({ status: 202 });
     await session.becomes('suspended');

@@ -16,41 +16,51 @@ const PATIENCE = { timeoutMs: 60_000, everyMs: 20 };
 
 /** The stack of one machine as its users start it. */
 export class EmbeddedStack {
-  private constructor(
-    readonly dataDir: string,
-    private readonly settings: NodeJS.ProcessEnv,
-    private stack: RunningProcess<string>,
-  ) {}
+  private settings: NodeJS.ProcessEnv = {};
+  private running: RunningProcess<string> | undefined;
+  /** Where it keeps everything, once it is started. */
+  dataDir = '';
 
   static async start(
     engine: DockerEngine | null = null,
     more: NodeJS.ProcessEnv = {},
   ): Promise<EmbeddedStack> {
-    const dataDir = temporaryDirectory('time');
+    const stack = new EmbeddedStack();
+    await stack.start(engine, more);
+    return stack;
+  }
+
+  async start(engine: DockerEngine | null = null, more: NodeJS.ProcessEnv = {}): Promise<void> {
+    this.dataDir = temporaryDirectory('time');
     const docker = engine
       ? { DOCKER_HOST: `unix://${engine.socketPath}`, VMUX_DOCKER_IMAGE: engine.image }
       : { DOCKER_HOST: 'unix:///nowhere' };
-    const settings = { ...docker, ...more, VMUX_DATA_DIR: dataDir, VMUX_PORT: '0' };
-    return new EmbeddedStack(dataDir, settings, await started(settings));
+    this.settings = { ...docker, ...more, VMUX_DATA_DIR: this.dataDir, VMUX_PORT: '0' };
+    this.running = await started(this.settings);
   }
 
   get api(): ApiClient {
-    return new ApiClient(this.stack.ready, this.key);
+    return new ApiClient(this.process.ready, this.key);
   }
 
   /** For programs that are to talk to it. */
   get env(): NodeJS.ProcessEnv {
-    return { VMUX_URL: this.stack.ready, VMUX_API_KEY: this.key, VMUX_DATA_DIR: this.dataDir };
+    return { VMUX_URL: this.process.ready, VMUX_API_KEY: this.key, VMUX_DATA_DIR: this.dataDir };
   }
 
   /** On the same data; its address may be another one. */
   async killedAndStartedAgain(): Promise<void> {
-    await this.stack.kill('SIGKILL');
-    this.stack = await started(this.settings);
+    await this.process.kill('SIGKILL');
+    this.running = await started(this.settings);
   }
 
   get output(): string {
-    return this.stack.output();
+    return this.process.output();
+  }
+
+  private get process(): RunningProcess<string> {
+    if (!this.running) throw new Error('the stack is not started');
+    return this.running;
   }
 
   private get key(): string {
@@ -67,14 +77,28 @@ export class EmbeddedStack {
     return part.pid;
   }
 
+  /** Kills its gateway and returns once another one serves in its place. */
+  async gatewayReplaced(): Promise<void> {
+    const before = this.pidOf('gateway');
+    process.kill(before, 'SIGKILL');
+    await until(
+      async () => {
+        const reply = await this.api.get('/health').catch(() => null);
+        return reply !== null && this.pidOf('gateway') !== before;
+      },
+      { timeoutMs: 60_000, everyMs: 100 },
+    );
+  }
+
   /** Sandboxes outlive the stack: they end with their sessions. */
   async stop(): Promise<void> {
+    if (!this.running) return;
     const { json } = await this.api.get('/v1/sessions?limit=200');
     for (const { id, status } of json.sessions)
       if (!['stopped', 'failed'].includes(status))
         await this.api.post(`/v1/sessions/${id}/stop?grace=0ms`);
     await until(() => this.sandboxes().length === 0, PATIENCE);
-    await this.stack.stop();
+    await this.process.stop();
   }
 
   /** Of this machine, and of the emulators: where a cloud says that one has ended, it may still be going. */
