@@ -22,9 +22,18 @@ describe('A new session', () => {
     expect(ask('10.0.0.1', ['*'])).toMatchObject({ allowHosts: ['10.0.0.1'] });
   });
 
+  it('needs the limits that it names, and no others', () => {
+    const neededBy = (resources: object) =>
+      newSessionFrom({ resources }, HERE).spec.resources.needsLimits;
+    expect(neededBy({})).toBeUndefined();
+    expect(neededBy({ memoryMiB: 1024 })).toEqual(['memoryLimit']);
+    expect(neededBy({ cpus: 1, pids: 64 })).toEqual(['cpuLimit', 'pidsLimit']);
+  });
+
   it('needs a disk limit that is enforced when it names one', () => {
     const resourcesOf = (resources: object) => newSessionFrom({ resources }, HERE).spec.resources;
     expect(resourcesOf({ cpus: 1 })).not.toHaveProperty('needsDiskLimit');
+    expect(resourcesOf({ diskMiB: 64 })).not.toHaveProperty('needsLimits');
     expect(resourcesOf({ diskMiB: 10_240 })).toMatchObject({
       diskMiB: 10_240,
       needsDiskLimit: true,

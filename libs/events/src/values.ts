@@ -166,8 +166,8 @@ export const resources = withOptional(
     pids: integer(16, 4_194_304),
     gpu: nullable(text(64, 1)),
   }),
-  /** Somebody asked for that disk: a provider that cannot hold a sandbox to it refuses. */
-  { needsDiskLimit: flag },
+  /** Somebody asked for that disk, or for those: a provider that cannot hold a sandbox to it refuses. */
+  { needsDiskLimit: flag, needsLimits: list(oneOf('memoryLimit', 'cpuLimit', 'pidsLimit'), 3) },
 );
 export type Resources = Shaped<typeof resources>;
 

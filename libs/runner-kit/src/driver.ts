@@ -54,7 +54,7 @@ export const CAPABILITIES = [
 ] as const;
 export type Capability = (typeof CAPABILITIES)[number];
 
-/** Enforced by every driver that does not say in `missing` why it cannot. */
+/** Enforced by every driver that does not say in `missing` why it cannot: where one is asked for, it is not called. */
 export type OtherLimit = 'memoryLimit' | 'cpuLimit' | 'pidsLimit';
 
 export interface DriverCapabilities {

@@ -1,4 +1,4 @@
-import { givenName, nameOfDirectory } from '@vmux/events';
+import { givenName, nameOfDirectory, type Resources } from '@vmux/events';
 import type { NewSession } from '../application/session-commands';
 import { ApiError } from '../http/api-error';
 import type { CreateSessionDto, PolicyDto, ResourcesDto } from './create-session.dto';
@@ -60,14 +60,23 @@ export function newSessionFrom(
 const isAllowed = (host: string, allowed: readonly string[]): boolean =>
   allowed.includes('*') || allowed.includes(host.toLowerCase());
 
-const resourcesFrom = ({ cpus, memoryMiB, diskMiB, pids, gpu }: ResourcesDto) => ({
-  cpus: cpus ?? 1,
-  memoryMiB: memoryMiB ?? 1024,
-  diskMiB: diskMiB ?? 10_240,
-  pids: pids ?? 1024,
-  gpu: gpu ?? null,
-  ...(diskMiB === undefined ? {} : { needsDiskLimit: true }),
-});
+/** What is named is needed: a provider that cannot hold a sandbox to it refuses. */
+function resourcesFrom({ cpus, memoryMiB, diskMiB, pids, gpu }: ResourcesDto): Resources {
+  const needsLimits = [
+    ...(memoryMiB === undefined ? [] : (['memoryLimit'] as const)),
+    ...(cpus === undefined ? [] : (['cpuLimit'] as const)),
+    ...(pids === undefined ? [] : (['pidsLimit'] as const)),
+  ];
+  return {
+    cpus: cpus ?? 1,
+    memoryMiB: memoryMiB ?? 1024,
+    diskMiB: diskMiB ?? 10_240,
+    pids: pids ?? 1024,
+    gpu: gpu ?? null,
+    ...(diskMiB === undefined ? {} : { needsDiskLimit: true }),
+    ...(needsLimits.length === 0 ? {} : { needsLimits }),
+  };
+}
 
 const policyFrom = (policy: PolicyDto) => ({
   idleTimeoutMs: policy.idleTimeoutMs ?? TEN_MINUTES_MS,

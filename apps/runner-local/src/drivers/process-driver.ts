@@ -40,6 +40,7 @@ export const NO_ISOLATION =
   'plain processes isolate nothing: what runs in this session can read and change everything that the runner’s user can, reach every network, and use all of the machine';
 
 const none = 'plain processes isolate nothing';
+const noLimit = `${none}: no limit is enforced, neither on memory, processors and processes nor on the disk`;
 const MISSING = {
   gpu: none,
   build: none,
@@ -47,7 +48,10 @@ const MISSING = {
   checkpoint: none,
   memorySnapshot: none,
   fork: none,
-  diskLimit: `${none}: no limit is enforced, neither on memory, processors and processes nor on the disk`,
+  diskLimit: noLimit,
+  memoryLimit: noLimit,
+  cpuLimit: noLimit,
+  pidsLimit: noLimit,
 } as const;
 const STARTED_WITHIN_MS = 10_000;
 const ENDED_WITHIN_MS = 5_000;

@@ -1,10 +1,10 @@
 import type { ArtifactStore } from '@vmux/artifacts';
 import { type Order, type OrderNamed, Refusal, type Stage } from '@vmux/events';
-import type { SandboxDriver } from '../driver';
 import { DriverRefused, DriverUnavailable, SandboxGone, SupervisorRefused } from '../errors';
 import { Checkpoints, isFinal } from './checkpoints';
 import type { Creation, Creations } from './creations';
 import { argvOf, environmentOf, signalNumber, workspaceOf } from './exec-facts';
+import { expectBuilds, expectLimits } from './expectations';
 import { prepare } from './prepare';
 import type { Reporter } from './reporter';
 import type { RunnerJournal } from './runner-journal';
@@ -106,6 +106,7 @@ export class OrderDesk {
         const { image } = data;
         const { build = [] } = data.spec;
         if (build.length > 0) await expectBuilds(driver);
+        await expectLimits(driver, data.spec.resources.needsLimits ?? []);
         const spec = { id, limits, needsDiskLimit, image, build, egress, allowHosts, gpu };
         await creations.of(id, async (creation) => {
           made = creation;
@@ -363,13 +364,6 @@ export class OrderDesk {
       reason,
     });
   }
-}
-
-async function expectBuilds(driver: SandboxDriver): Promise<void> {
-  const { offered, missing } = await driver.capabilities();
-  if (offered.includes('build')) return;
-  const why = missing.build ?? `${driver.provider} builds no images`;
-  throw new DriverRefused('unsupported', `${why}: name an image that is ready`);
 }
 
 /** No sandbox: what it says is about a checkpoint. */
