@@ -166,6 +166,13 @@ export interface SandboxDriver {
   openPipe(id: SandboxId, options?: CallOptions): Promise<Duplex>;
 
   /**
+   * Another byte pipe to the supervisor, with less between it and this end, for what is carried to and from
+   * ports. It may break where one of `openPipe` would not, and may be impossible for a while. Of drivers whose
+   * usual pipes are slow.
+   */
+  openDirectPipe?(id: SandboxId, options?: CallOptions): Promise<Duplex>;
+
+  /**
    * A pipe to what a sandbox that is gone left behind: its supervisor's record and the output that nobody
    * acknowledged, for reading. Of drivers whose record outlives a sandbox.
    */

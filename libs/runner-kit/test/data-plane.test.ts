@@ -39,6 +39,8 @@ async function tunnelled({ allKnown = true, deadlines = {} } = {}) {
   const reported: unknown[] = [];
   const worker = {
     client: async () => client,
+    dial: (port: number, usual: SupervisorClient, signal: AbortSignal) =>
+      usual.dial(port, { signal }),
     report: async (body: unknown) => void reported.push(body),
   };
   const find = (sessionId: string, epoch: number) =>

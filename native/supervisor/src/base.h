@@ -58,6 +58,7 @@ struct span {
 // The settings of this process, fixed once the arguments are read.
 struct settings {
   uint64_t epoch;
+  const char *listen_path;  // NULL when the socket was given as a descriptor
   char instance[MAX_INSTANCE + 1];
   uint64_t lease_ms, stop_grace_ms, output_grace_ms;
   bool read_only, pid1;

@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "bridge.h"
 #include "conn.h"
 #include "freeze.h"
 #include "pipe.h"
@@ -27,6 +28,7 @@ static const char usage[] =
     "                           --epoch=E --instance=ID [--lease-seconds=3600] [--stop-grace-ms=10000]\n"
     "                           [--output-grace-ms=250] [--since-ns=T] [--read-only] [--own-ports]\n"
     "       vmux-supervisor pipe --socket=/path\n"
+    "       vmux-supervisor bridge --socket=/path < SECRET\n"
     "       vmux-supervisor --version | --help\n"
     "The protocol is described in docs/supervisor-protocol.md.\n";
 
@@ -60,7 +62,7 @@ static void read_arguments(int argc, char **argv, struct arguments *a) {
     const char *v;
     if (option(argv[i], "--listen-fd", &v)) a->listen_fd = (int)number("--listen-fd", v, 1 << 20);
     else if (option(argv[i], "--spool-fd", &v)) a->spool_fd = (int)number("--spool-fd", v, 1 << 20);
-    else if (option(argv[i], "--listen", &v)) a->listen = v;
+    else if (option(argv[i], "--listen", &v)) a->listen = settings.listen_path = v;
     else if (option(argv[i], "--spool", &v)) a->spool = v;
     else if (option(argv[i], "--lease-seconds", &v)) settings.lease_ms = number("--lease-seconds", v, 1000000000) * 1000;
     else if (option(argv[i], "--stop-grace-ms", &v)) settings.stop_grace_ms = number("--stop-grace-ms", v, 3600000);
@@ -185,6 +187,7 @@ int main(int argc, char **argv) {
   const char *command = argc > 1 ? argv[1] : "", *path;
   if (strcmp(command, "run") == 0) return run(argc, argv);
   if (strcmp(command, "pipe") == 0 && argc == 3 && option(argv[2], "--socket", &path)) return pipe_main(path);
+  if (strcmp(command, "bridge") == 0 && argc == 3 && option(argv[2], "--socket", &path)) return bridge_main(path);
   if (strcmp(command, "--version") == 0) {
     printf("vmux-supervisor %s protocol %d\n", SUPERVISOR_VERSION, PROTOCOL_VERSION);
     return 0;

@@ -45,15 +45,20 @@ static bool connected(int fd, const struct sockaddr_un *address) {
   return true;
 }
 
-int pipe_main(const char *path) {
-  static struct half in = {.from = 0, .open = true}, out = {.to = 1, .open = true};
+int supervisor_connect(const char *path) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   if (strlen(path) >= sizeof address.sun_path) die(2, "the socket's path is too long");
   strcpy(address.sun_path, path);
-  signal(SIGPIPE, SIG_IGN);
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0 || !connected(fd, &address))
     die(4, "cannot connect to %s: %s", path, strerror(errno));
+  return fd;
+}
+
+int pipe_main(const char *path) {
+  static struct half in = {.from = 0, .open = true}, out = {.to = 1, .open = true};
+  signal(SIGPIPE, SIG_IGN);
+  int fd = supervisor_connect(path);
   if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0) die(4, "%s", strerror(errno));
   in.to = out.from = fd;
   while (out.open) {

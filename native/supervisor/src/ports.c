@@ -36,6 +36,14 @@ static bool told_to_all(const struct port *p) {
   return true;
 }
 
+// A bridge of ours listens there (bridge.c): nothing of the workload's.
+static bool bridged(uint16_t number) {
+  char mark[128];
+  if (!settings.listen_path) return false;
+  snprintf(mark, sizeof mark, "%s.%u", settings.listen_path, number);
+  return access(mark, F_OK) == 0;
+}
+
 static void seen(uint16_t number, uint8_t family, bool beyond_loopback) {
   struct port *free_place = NULL;
   for (int i = 0; i < MAX_PORTS; i++) {
@@ -47,7 +55,7 @@ static void seen(uint16_t number, uint8_t family, bool beyond_loopback) {
     }
     if (!free_place && (!p->used || (!p->open && !p->seen_families && told_to_all(p)))) free_place = p;
   }
-  if (free_place)
+  if (free_place && !bridged(number))
     *free_place = (struct port){.number = number, .used = true, .seen_families = family, .seen_beyond = beyond_loopback};
 }
 

@@ -1,5 +1,6 @@
 // As much of a client as these tests need; it speaks docs/supervisor-protocol.md and checks nothing more.
-import { connect, type Socket } from 'node:net';
+import { connect } from 'node:net';
+import type { Duplex } from 'node:stream';
 import { Body, Bytes } from './bytes';
 
 export const T = {
@@ -190,7 +191,7 @@ export class Connection {
   readonly closed: Promise<void>;
   hello?: { version: number; flags: number; epoch: bigint; startedUs: bigint; instance: string };
 
-  constructor(readonly socket: Socket) {
+  constructor(readonly socket: Duplex) {
     this.exchanges.set(0, new Exchange(0, this));
     socket.on('data', (chunk) => this.take(chunk));
     socket.on('error', () => undefined); // 'close' follows and tells every waiter

@@ -155,6 +155,11 @@ export class ModalApi {
     );
   }
 
+  /** Where that port is reached by HTTP and WebSocket from outside, and the token that opens it. */
+  connectToken(sandboxId: string, port: number): Promise<{ url: string; token: string }> {
+    return this.call(async () => (await this.attach(sandboxId)).createConnectToken({ port }));
+  }
+
   terminate(sandboxId: string): Promise<void> {
     return this.call(async () => {
       await (await this.attach(sandboxId)).terminate();

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import type { Duplex } from 'node:stream';
 import {
+  type CallOptions,
   type CreateOptions,
   type DriverCapabilities,
   DriverRefused,
@@ -17,6 +18,7 @@ import {
   type SandboxSpec,
   SupervisorClient,
 } from '@vmux/runner-kit';
+import { openConnectPipe } from './connect-pipe';
 import { GPUS, gpuOf } from './gpus';
 import { type ListedSandbox, ModalApi, type ModalSettings, TERMINATED } from './modal-api';
 import { messageOf } from './modal-faults';
@@ -195,6 +197,10 @@ export class ModalDriver implements SandboxDriver {
       await this.running(id);
       throw error;
     }
+  }
+
+  async openDirectPipe(id: SandboxId, { signal }: CallOptions = {}): Promise<Duplex> {
+    return openConnectPipe(this.api, await this.running(id), signal);
   }
 
   async suspend(): Promise<void> {

@@ -34,3 +34,4 @@ export const uploadCommand = ({ instance }: SandboxId): readonly string[] => [
 const cleared = (instance: string): string => `${OURS}/cleared-for-${instance}`;
 
 export const PIPE_COMMAND = [SUPERVISOR, 'pipe', `--socket=${SOCKET}`];
+export const BRIDGE_COMMAND = [SUPERVISOR, 'bridge', `--socket=${SOCKET}`];

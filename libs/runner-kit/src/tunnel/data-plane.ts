@@ -14,7 +14,7 @@ import type { Held, Log } from '../work/sandboxes';
 import { serveFile } from './file-streams';
 import { refusalOf } from './refusals';
 
-type Worker = Pick<SandboxWorker, 'client' | 'report'>;
+type Worker = Pick<SandboxWorker, 'client' | 'dial' | 'report'>;
 type Found = Pick<Held, 'id'> & { readonly worker: Worker };
 
 /** The sandboxes that this runner has. */
@@ -52,7 +52,7 @@ export function dataPlane(
       const client = await within(CONNECT_WITHIN_MS, worker.client(), stream.signal);
       activity.seen(worker, request.op);
       return await soon(deadlines[request.op], stream, (signal) =>
-        serve(request, client, stream, signal),
+        serve(request, worker, client, stream, signal),
       );
     } catch (fault) {
       // Whoever gave the stream up is not told why it ended.
@@ -74,6 +74,7 @@ function heldOf(sandboxes: DataPlaneSandboxes, { sessionId, epoch, instance }: S
 
 async function serve(
   request: TunnelRequest,
+  worker: Worker,
   client: SupervisorClient,
   stream: TunnelStream,
   signal: AbortSignal,
@@ -87,7 +88,7 @@ async function serve(
     case 'figures':
       return client.figures({ signal });
     case 'dial': {
-      const port = await client.dial(request.port, { signal: stream.signal });
+      const port = await worker.dial(request.port, client, stream.signal);
       const outward = async () => {
         // An iterator of its own kind: the usual one destroys both directions at the end of this one.
         for await (const piece of port.iterator({ destroyOnReturn: false }))

@@ -1,4 +1,5 @@
 import { setMaxListeners } from 'node:events';
+import type { Duplex } from 'node:stream';
 import {
   type Outcome,
   type OutputAccepted,
@@ -11,6 +12,7 @@ import { SandboxError } from '../errors';
 import type { ExecState } from '../supervisor-answers';
 import { SupervisorClient } from '../supervisor-client';
 import { followCpu } from './cpu-follower';
+import { DirectDials } from './direct-dials';
 import { type FollowPort, followExec, OutcomeLost, salvageExecs } from './exec-follower';
 import { followMemory } from './memory-follower';
 import { MemoryKills } from './memory-kills';
@@ -69,6 +71,7 @@ export class SandboxWorker {
   private readonly carried = new Map<string, number>();
   private readonly reached = new Set<Stage>();
   private readonly memoryKills = new MemoryKills();
+  private readonly dials: DirectDials;
 
   constructor(private readonly settings: WorkerSettings) {
     this.id = settings.id;
@@ -79,6 +82,8 @@ export class SandboxWorker {
       signal.addEventListener('abort', () => reject(signal.reason), { once: true });
     });
     this.stopped.catch(() => undefined);
+    this.dials = new DirectDials(settings);
+    signal.addEventListener('abort', () => this.dials.stop(), { once: true });
     this.current = this.nextConnection();
     this.ended = this.run();
   }
@@ -86,6 +91,11 @@ export class SandboxWorker {
   /** The supervisor, once there is a pipe to it. Rejects when the worker stops first. */
   client(): Promise<SupervisorClient> {
     return Promise.race([this.current, this.stopped]);
+  }
+
+  /** A connection to a port inside, the shortest way there is; `client` is the other. */
+  dial(port: number, client: SupervisorClient, signal: AbortSignal): Promise<Duplex> {
+    return this.dials.dial(port, client, signal);
   }
 
   /** Resolves when everything that has ended in the sandbox is in the history. */

@@ -1,0 +1,3 @@
+#pragma once
+
+int bridge_main(const char *socket_path);
