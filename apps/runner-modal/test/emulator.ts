@@ -8,6 +8,15 @@ interface Ready {
   readonly tokenSecret: string;
 }
 
+/** Of requests with connect tokens. */
+export interface ConnectCounts {
+  readonly tokens: number;
+  readonly opened: number;
+  readonly refused: number;
+  readonly bytesIn: number;
+  readonly bytesOut: number;
+}
+
 /** The emulator in a process of its own, as `vmux up --with modal-local` runs it. */
 export async function startModalEmulator() {
   const dir = temporaryDirectory('modal');
@@ -42,6 +51,8 @@ export async function startModalEmulator() {
     builds: (): Promise<{ imageId: string; commands: string[] }[]> => control('GET', '/builds'),
     inputCalls: async (): Promise<number> =>
       (await control<{ input: number }>('GET', '/calls')).input,
+    connects: async (): Promise<ConnectCounts> =>
+      (await control<{ connects: ConnectCounts }>('GET', '/calls')).connects,
     stop: () => emulator.stop(),
   };
 }

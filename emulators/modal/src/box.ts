@@ -1,3 +1,4 @@
+import type { Duplex } from 'node:stream';
 import {
   type ExecState,
   hasEnded,
@@ -116,6 +117,11 @@ export class Box {
     const input = openInput(await this.client(), execId, { writer: WRITER, offset });
     if (data.length > 0) await input.write(data);
     if (end) await input.end();
+  }
+
+  /** A connection to a port inside. */
+  async dial(port: number): Promise<Duplex> {
+    return (await this.client()).dial(port);
   }
 
   private client(): Promise<SupervisorClient> {

@@ -1,5 +1,6 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { type CallContext, ServerError, Status } from 'nice-grpc';
+import { connectSubject } from './connect-endpoint';
 import type { FaultBoard } from './faults';
 import type { ImageBuilder, ImageDefinition } from './image-builder';
 import type { Tokens } from './tokens';
@@ -11,6 +12,8 @@ export interface ControlPlaneSettings {
   readonly tokenSecret: string;
   /** Where the command router is, as `https://127.0.0.1:<port>`: the SDK asks for https and uses none here. */
   readonly routerUrl: () => string;
+  /** Where requests with connect tokens go. */
+  readonly connectUrl: () => string;
   readonly pool: WorkerPool;
   readonly builder: ImageBuilder;
   readonly board: FaultBoard;
@@ -121,6 +124,15 @@ export function controlPlane(settings: ControlPlaneSettings) {
   };
   const getTags = ({ sandboxId }: ById) => ({ tags: [...known(sandboxId).tags] });
 
+  const connectToken = ({ sandboxId, port = 8080 }: ById & { readonly port?: number }) => {
+    if (known(sandboxId).result)
+      throw new ServerError(Status.FAILED_PRECONDITION, 'the sandbox has finished');
+    board.connects.tokens += 1;
+    const { connectTokenSeconds } = board.faults;
+    const token = tokens.issue(connectSubject(sandboxId, port), connectTokenSeconds);
+    return { url: settings.connectUrl(), token };
+  };
+
   const terminate = async ({ sandboxId }: ById) => {
     const { result } = known(sandboxId);
     await pool.terminate(sandboxId);
@@ -159,6 +171,8 @@ export function controlPlane(settings: ControlPlaneSettings) {
     sandboxGetTaskIdV2: taskId,
     sandboxWait: wait,
     sandboxWaitV2: wait,
+    sandboxCreateConnectToken: connectToken,
+    sandboxCreateConnectTokenV2: connectToken,
     sandboxTerminate: terminate,
     sandboxTerminateV2: terminate,
     sandboxList: list,

@@ -17,6 +17,10 @@ export interface Faults {
   readonly inputDelayMs: number;
   /** Router tokens are good for this long. */
   readonly routerTokenSeconds: number;
+  /** Connect tokens are good for this long, and so is what was opened with one. */
+  readonly connectTokenSeconds: number;
+  /** So many of the next requests with connect tokens are refused, however good these are. */
+  readonly refuseConnects: number;
 }
 
 export const NO_FAULTS: Faults = {
@@ -28,6 +32,8 @@ export const NO_FAULTS: Faults = {
   quota: 0,
   inputDelayMs: 0,
   routerTokenSeconds: 3600,
+  connectTokenSeconds: 3600,
+  refuseConnects: 0,
 };
 
 export class FaultBoard {
@@ -35,6 +41,8 @@ export class FaultBoard {
   private changed: (() => void)[] = [];
   /** How often an exec was given input: over a distance each takes a while. */
   inputCalls = 0;
+  /** Of requests with connect tokens: those let through, their bytes, and those refused. */
+  readonly connects = { tokens: 0, opened: 0, refused: 0, bytesIn: 0, bytesOut: 0 };
 
   get faults(): Faults {
     return this.current;
@@ -47,6 +55,14 @@ export class FaultBoard {
 
   nextChange(): Promise<void> {
     return new Promise((resolve) => this.changed.push(resolve));
+  }
+
+  /** Whether this request with a connect token is refused. */
+  refusesConnect(): boolean {
+    const { refuseConnects } = this.current;
+    if (refuseConnects === 0) return false;
+    this.current = { ...this.current, refuseConnects: refuseConnects - 1 };
+    return true;
   }
 
   /** Called at the beginning of every control-plane call. */

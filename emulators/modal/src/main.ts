@@ -6,6 +6,7 @@ import { join, resolve } from 'node:path';
 import { type CompatServiceDefinition, createServer, ServerError, Status } from 'nice-grpc';
 import { NsDriver } from '../../../apps/runner-local/src/drivers/ns-driver';
 import { commandRouter } from './command-router';
+import { connectEndpoint } from './connect-endpoint';
 import { controlPlane } from './control-plane';
 import { loadDefinitions } from './definitions';
 import { FaultBoard, parseFaults } from './faults';
@@ -52,7 +53,11 @@ async function main(): Promise<void> {
   let port = 0;
   const server = createServer(options);
   const routerUrl = () => `https://127.0.0.1:${port}`;
-  const settings = { tokenId, tokenSecret, routerUrl, pool, builder, board, tokens };
+  const connects = connectEndpoint(pool, board, tokens);
+  await new Promise<void>((ready) => connects.listen(0, '127.0.0.1', ready));
+  const connectUrl = () => `http://127.0.0.1:${(connects.address() as AddressInfo).port}`;
+  const access = { tokenId, tokenSecret, routerUrl, connectUrl };
+  const settings = { ...access, pool, builder, board, tokens };
   add(server, definitions.ModalClientDefinition, controlPlane(settings));
   add(server, definitions.TaskCommandRouterDefinition, commandRouter(pool, board, tokens));
   port = await server.listen(`127.0.0.1:${Number(process.env.VMUX_MODAL_EMULATOR_PORT || 0)}`);
@@ -77,12 +82,14 @@ async function main(): Promise<void> {
       pool.close();
       server.forceShutdown();
       control.close();
+      connects.close();
+      connects.closeAllConnections();
       driver.close().then(() => process.exit(0));
     });
   const url = `http://127.0.0.1:${port}`;
   // A secret that was given in a file stays there.
-  const access = secretFile ? {} : { tokenId, tokenSecret };
-  const ready = { ready: true, emulated: true, url, controlPort, ...access };
+  const secrets = secretFile ? {} : { tokenId, tokenSecret };
+  const ready = { ready: true, emulated: true, url, controlPort, ...secrets };
   process.stdout.write(`${JSON.stringify(ready)}\n`);
 }
 
@@ -127,7 +134,8 @@ async function answer(
   for await (const chunk of request) text += chunk;
   if (request.method === 'GET' && request.url === '/sandboxes')
     return pool.all.map(({ box: _, ...sandbox }) => sandbox);
-  if (request.method === 'GET' && request.url === '/calls') return { input: board.inputCalls };
+  if (request.method === 'GET' && request.url === '/calls')
+    return { input: board.inputCalls, connects: board.connects };
   if (request.method === 'GET' && request.url === '/builds')
     return builder.all.map(({ log: _, ...build }) => build);
   if (request.method === 'PUT' && request.url === '/faults') {

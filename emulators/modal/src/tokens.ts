@@ -21,6 +21,14 @@ export class Tokens {
     return exp * 1000 > Date.now() ? sub : undefined;
   }
 
+  /** Until it expires. */
+  leftMs(token: string): number {
+    const { exp } = JSON.parse(
+      Buffer.from(token.split('.')[1] ?? '', 'base64url').toString('utf8'),
+    );
+    return Math.max(0, exp * 1000 - Date.now());
+  }
+
   private sign(text: string): string {
     return createHmac('sha256', this.key).update(text).digest('base64url');
   }
