@@ -8,6 +8,14 @@ export interface EmulatedSandbox {
   readonly tags: readonly { readonly tagName: string; readonly tagValue: string }[];
 }
 
+export interface ConnectCounts {
+  readonly tokens: number;
+  readonly opened: number;
+  readonly refused: number;
+  readonly bytesIn: number;
+  readonly bytesOut: number;
+}
+
 /** The Modal emulator of a stack that was started with `modal-local`. */
 export class ModalControl {
   constructor(private readonly dataDir: string) {}
@@ -24,6 +32,12 @@ export class ModalControl {
 
   async lose({ sandboxId }: EmulatedSandbox): Promise<void> {
     await this.ask('POST', `/sandboxes/${sandboxId}/lost`);
+  }
+
+  /** Of requests with connect tokens, so far. */
+  async connects(): Promise<ConnectCounts> {
+    const { connects } = (await this.ask('GET', '/calls')) as { connects: ConnectCounts };
+    return connects;
   }
 
   private async ask(method: string, path: string, body?: object): Promise<unknown> {
