@@ -56,6 +56,9 @@ describe('what a session can be asked beside its commands', () => {
     const missing = { checkpointId: 'c000000000000' };
     const refused = await gateway.api.post(`/v1/sessions/${id}/rollback`, missing);
     expect([refused.status, refused.json.code]).toEqual([404, 'checkpoint_not_found']);
+    // This runner puts nothing into the store.
+    const collected = await gateway.api.post('/v1/artifacts/collect');
+    expect([collected.status, collected.json.code]).toEqual([409, 'checkpoint_unusable']);
   });
 
   it('forks into sessions of their own', async () => {

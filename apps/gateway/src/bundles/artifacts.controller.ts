@@ -1,8 +1,9 @@
 import { Controller, HttpCode, Inject, Post } from '@nestjs/common';
 import { ApiBearerAuth, ApiOperation, ApiTags } from '@nestjs/swagger';
-import type { ArtifactStore } from '@vmux/artifacts';
+import { ArtifactNotFound, type ArtifactStore } from '@vmux/artifacts';
 import type { EventStore } from '@vmux/event-store';
 import { liveArtifacts } from '../application/live-artifacts';
+import { ApiError } from '../http/api-error';
 import { Needs } from '../http/auth.guard';
 import { ARTIFACTS, EVENT_STORE } from '../tokens';
 
@@ -25,6 +26,16 @@ export class ArtifactsController {
   })
   async collect() {
     const live = await liveArtifacts(this.store, AbortSignal.timeout(LONGEST_READ_MS));
-    return this.artifacts.collect(live);
+    try {
+      return await this.artifacts.collect(live);
+    } catch (fault) {
+      if (!(fault instanceof ArtifactNotFound)) throw fault;
+      throw new ApiError(
+        'checkpoint_unusable',
+        'a checkpoint that a session may go back to is not in the store: nothing was removed',
+        'bring it back, or delete the session that has it',
+        { artifact: fault.digest },
+      );
+    }
   }
 }
