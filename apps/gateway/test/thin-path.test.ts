@@ -43,6 +43,11 @@ describe('a gateway', () => {
     expect(runner.faults).toEqual([]);
   });
 
+  it('creates nothing for who says more about it than it understands', async () => {
+    const asked = await gateway.api.post('/v1/sessions?pretend=1', { name: 'pretended' });
+    expect([asked.status, asked.json.code]).toEqual([400, 'invalid_request']);
+  });
+
   it('serves the log raw and as events, whole and from an offset', async () => {
     const { api } = gateway;
     const { id } = (await api.post('/v1/sessions', { name: 'logs' })).json;

@@ -95,11 +95,13 @@ export class Sandbox {
     return new Sandbox(vmux, id);
   }
 
-  /** Throws what `create` would be refused with, as far as that is known before; makes nothing. */
+  /**
+   * Throws what `create` would be refused with, as far as that is known before; makes nothing. A server that is too old
+   * to be asked answers `not_found`.
+   */
   static async check(options: CreateOptions = {}): Promise<{ readonly provider: string }> {
     const { vmux = Vmux.fromEnvironment(), signal, idempotencyKey, ...body } = options;
-    const request = { body, signal, idempotencyKey, query: { dryRun: true } };
-    return vmux.call('POST', '/v1/sessions', request);
+    return vmux.call('POST', '/v1/sessions/check', { body, signal, idempotencyKey });
   }
 
   /** A session that exists, from any machine. */

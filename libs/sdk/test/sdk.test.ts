@@ -1,7 +1,8 @@
 import { createHash, randomBytes } from 'node:crypto';
+import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { freePort, releaseAll, until } from '@vmux/testing';
+import { freePort, releaseAll, releaseLater, until } from '@vmux/testing';
 import type { FakeRunner } from '../../../test/support/fake-runner';
 import {
   type Gateway,
@@ -45,6 +46,41 @@ const digestOf = async (items: AsyncIterable<LogItem>) => {
 };
 
 describe('the SDK', () => {
+  it('asks whether a session could be created, and none is', async () => {
+    const names = async () => {
+      const found: string[] = [];
+      for await (const { name } of Sandbox.list({ vmux })) found.push(name);
+      return found;
+    };
+    expect(await Sandbox.check({ vmux, name: 'asked' })).toMatchObject({ provider: 'ns' });
+    const elsewhere = Sandbox.check({ vmux, name: 'asked', provider: 'nowhere' });
+    await expect(elsewhere).rejects.toMatchObject({ message: expect.stringContaining('nowhere') });
+    const created = await Sandbox.create({ vmux, name: 'after' });
+    await until(async () => (await names()).includes('after'));
+    expect(await names()).not.toContain('asked');
+    await created.delete({ force: true });
+  });
+
+  it('has nothing created by a server that is too old to be asked', async () => {
+    const asked: string[] = [];
+    const older = createServer((request, response) => {
+      asked.push(`${request.method} ${request.url}`);
+      const creates = request.method === 'POST' && request.url?.split('?')[0] === '/v1/sessions';
+      response.writeHead(creates ? 201 : 404, { 'content-type': 'application/json' });
+      const error = { code: 'not_found', message: 'nothing', hint: null, details: {} };
+      response.end(JSON.stringify(creates ? { id: 'made-0000' } : error));
+    });
+    releaseLater(async () => {
+      older.closeAllConnections();
+      older.close();
+    });
+    await once(older.listen(0, '127.0.0.1'), 'listening');
+    const url = `http://127.0.0.1:${(older.address() as AddressInfo).port}`;
+    const check = Sandbox.check({ vmux: new Vmux({ url, apiKey: 'k' }) });
+    await expect(check).rejects.toMatchObject({ code: 'not_found' });
+    expect(asked).toEqual(['POST /v1/sessions/check']);
+  });
+
   it('runs a command and hands out its bytes and its exit code', async () => {
     runner.scripts.set('both', async (exec) => {
       await exec.write('stdout', Buffer.from([0xff, 0x00, 0x0a]));

@@ -177,8 +177,13 @@ async function takerOf({ create }: RunPlan): Promise<string | null> {
   if (!server) return null;
   const { vmux } = server;
   if (create.provider !== undefined) await checkProvider(vmux, create.provider);
-  const { provider } = await Sandbox.check({ ...create, vmux });
-  return provider;
+  try {
+    return (await Sandbox.check({ ...create, vmux })).provider;
+  } catch (fault) {
+    // From before there was such a question.
+    if (VmuxError.is(fault, 'not_found')) return null;
+    throw fault;
+  }
 }
 
 async function showPlan(plan: RunPlan, bundle: Bundle | null, isJson: boolean): Promise<number> {
@@ -204,7 +209,9 @@ async function showPlan(plan: RunPlan, bundle: Bundle | null, isJson: boolean): 
   await print(`would send: ${bundle ? describe(bundle) : 'nothing'}`);
   await print(`in a session: ${jsonText(shown.session)}`);
   await print(
-    taker ? `${taker} would take it` : 'no server runs: nobody was asked whether it can be run',
+    taker
+      ? `${taker} would take it`
+      : 'no server that can be asked runs: nobody was asked whether it can be run',
   );
   return 0;
 }

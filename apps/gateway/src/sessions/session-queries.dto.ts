@@ -67,11 +67,6 @@ export class ListSessionsQuery {
   label?: string[];
 }
 
-export class CreateSessionQuery {
-  @OptionalFlag('Say whether it could be created, and create nothing.')
-  dryRun?: boolean;
-}
-
 export class StopSessionQuery {
   @OptionalDuration('How long its processes have to end by themselves.')
   grace?: string;

@@ -18,7 +18,7 @@ import type { Caller } from '../application/key-ring';
 import { makingJson, sessionJson, summaryJson, viewOf } from '../application/present';
 import { expectCapable, expectFits, expectGpu } from '../application/provider-limits';
 import { RunnerBoard } from '../application/runner-board';
-import { SessionCommands } from '../application/session-commands';
+import { type NewSession, SessionCommands } from '../application/session-commands';
 import { costJson } from '../application/session-cost';
 import type { SessionIndex } from '../application/session-index';
 import { usageJson } from '../application/session-usage';
@@ -32,12 +32,7 @@ import { Asked, By } from '../http/request-context';
 import { ARTIFACTS, CONFIG, SESSION_INDEX } from '../tokens';
 import { CreateSessionDto } from './create-session.dto';
 import { newSessionFrom } from './new-session';
-import {
-  CreateSessionQuery,
-  DeleteSessionQuery,
-  ListSessionsQuery,
-  StopSessionQuery,
-} from './session-queries.dto';
+import { DeleteSessionQuery, ListSessionsQuery, StopSessionQuery } from './session-queries.dto';
 
 const PAGE = 50;
 
@@ -60,18 +55,11 @@ export class SessionsController {
   async create(
     @Asked() asking: Asking,
     @Body() body: CreateSessionDto,
-    @Query() { dryRun = false }: CreateSessionQuery,
+    @Query() query: Readonly<Record<string, unknown>>,
     @Res({ passthrough: true }) reply: FastifyReply,
   ) {
-    const wanted = newSessionFrom(body, this.config);
-    expectFits(wanted.provider, wanted.spec.resources);
-    if (dryRun) {
-      expectGpu(this.runners, wanted.provider, wanted.spec.resources.gpu);
-      expectCapable(this.runners, wanted.provider, wanted.spec);
-      reply.status(200);
-      const { provider, spec } = wanted;
-      return { dryRun, provider, emulated: this.runners.isEmulated(provider), spec };
-    }
+    expectNoQuery(query);
+    const wanted = this.wanted(body);
     const { bundle } = wanted.spec;
     const answer = await this.sessions.create(asking, wanted, async () => {
       expectGpu(this.runners, wanted.provider, wanted.spec.resources.gpu);
@@ -83,6 +71,18 @@ export class SessionsController {
     });
     reply.header('location', `/v1/sessions/${answer.accepted.sessionId}`);
     return { ...sessionJson(viewOf(answer)), ...answered(reply, answer) };
+  }
+
+  /** Its own path: a gateway that does not know it creates nothing either. */
+  @Post('check')
+  @HttpCode(200)
+  @Needs('sessions:write')
+  @ApiOperation({ summary: 'Say whether a session could be created, and create nothing' })
+  check(@Body() body: CreateSessionDto) {
+    const { provider, spec } = this.wanted(body);
+    expectGpu(this.runners, provider, spec.resources.gpu);
+    expectCapable(this.runners, provider, spec);
+    return { provider, emulated: this.runners.isEmulated(provider), spec };
   }
 
   @Get()
@@ -163,11 +163,28 @@ export class SessionsController {
     return { ticket, expiresAt: new Date(expiresAt).toISOString() };
   }
 
+  private wanted(body: CreateSessionDto): NewSession {
+    const wanted = newSessionFrom(body, this.config);
+    expectFits(wanted.provider, wanted.spec.resources);
+    return wanted;
+  }
+
   private after(reply: FastifyReply, answer: Answer, otherwise: string) {
     const { status } = viewOf(answer);
     const id = answer.accepted.sessionId;
     return { id, status: status === 'unborn' ? otherwise : status, ...answered(reply, answer) };
   }
+}
+
+/** A newer client may say by one that it wants something else. */
+function expectNoQuery(query: object): void {
+  const [unknown] = Object.keys(query);
+  if (unknown === undefined) return;
+  throw new ApiError(
+    'invalid_request',
+    `there is no query parameter ${unknown} here`,
+    'leave it out',
+  );
 }
 
 const labelsOf = (labels: readonly string[]): Record<string, string> =>
