@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { existsSync, readdirSync, utimesSync } from 'node:fs';
+import { existsSync, readdirSync, utimesSync, writeFileSync } from 'node:fs';
 import { request } from 'node:http';
 import { join } from 'node:path';
 import { releaseAll } from '@vmux/testing';
@@ -86,6 +86,8 @@ describe('a bundle', () => {
     expect(poured.text).toContain('body_too_large');
     expect(incoming()).toEqual([]);
     expect((await gateway.api.get('/v1/runners')).status).toBe(200);
+    // The connection on which too much came is not used again: nobody would answer on it.
+    expect((await gateway.api.raw('/v1/runners')).status).toBe(200);
   });
 
   it('is a right of whoever uploaded it, and of nobody who merely knows its digest', async () => {
@@ -114,6 +116,105 @@ describe('a bundle', () => {
       expect((await gateway.api.call('PUT', `/v1/bundles/${name}`, { body })).status).toBe(400);
     const json = await gateway.api.call('PUT', `/v1/bundles/${'0'.repeat(64)}`, { body: {} });
     expect(json.status).toBe(415);
+  });
+});
+
+describe('a bundle in parts', () => {
+  const bytes = Buffer.from('the bytes of a bundle that is sent in parts');
+  const digest = sha256(bytes);
+  const total = bytes.length;
+  const send = (body: Buffer, range: string, api = gateway.api, name = digest) =>
+    api.call('PUT', `/v1/bundles/${name}`, { body, headers: { 'content-range': range } });
+  const other = async () => {
+    const made = await gateway.api.post('/v1/api-keys', {
+      ...{ name: 'else', owner: 'else', scopes: ['sessions:read', 'sessions:write'] },
+    });
+    return gateway.api.withKey(made.json.key);
+  };
+  const uploads = () => {
+    const top = join(stack.dir, 'artifacts', 'uploads');
+    return readdirSync(top).flatMap((owner) => readdirSync(join(top, owner)));
+  };
+
+  it('goes on where it was, for its owner alone', async () => {
+    const first = await send(bytes.subarray(0, 10), `bytes 0-9/${total}`);
+    expect([first.status, first.json]).toEqual([202, { digest, offset: 10 }]);
+    const asked = await gateway.api.get(`/v1/bundles/${digest}/upload`);
+    expect(asked.json).toEqual({ digest, stored: false, offset: 10 });
+    const stranger = await other();
+    expect((await stranger.get(`/v1/bundles/${digest}/upload`)).json).toMatchObject({ offset: 0 });
+    const rest = `bytes 10-${total - 1}/${total}`;
+    const foreign = await send(bytes.subarray(10), rest, stranger);
+    expect([foreign.status, foreign.json.code, foreign.json.details]).toEqual([
+      409,
+      'upload_gap',
+      { offset: 0 },
+    ]);
+    const last = await send(bytes.subarray(10), rest);
+    expect([last.status, last.json]).toEqual([200, { digest, bytes: total, deduplicated: false }]);
+    expect(uploads()).toEqual([]);
+  });
+
+  it.each<[string, string, number, string]>([
+    ['of another form', 'bytes 0-', 400, 'invalid_request'],
+    ['of bytes that there cannot be', `bytes 5-4/${total}`, 400, 'invalid_request'],
+    ['beyond its own end', `bytes 0-${total}/${total}`, 400, 'invalid_request'],
+    ['of fewer bytes than come', `bytes 0-3/${total}`, 400, 'invalid_request'],
+    ['of more than a bundle has', `bytes 0-9/${101 * 2 ** 20}`, 413, 'body_too_large'],
+  ])('with a range %s is refused and leaves nothing', async (_what, range, status, code) => {
+    const name = sha256(Buffer.from(range));
+    const refused = await send(bytes, range, gateway.api, name);
+    expect([refused.status, refused.json.code]).toEqual([status, code]);
+    expect(uploads()).toEqual([]);
+  });
+
+  it('that is something else in the end is refused and leaves nothing', async () => {
+    const refused = await send(bytes, `bytes 0-${total - 1}/${total}`, gateway.api, '0'.repeat(64));
+    expect([refused.status, refused.json.code]).toEqual([422, 'digest_mismatch']);
+    expect(uploads()).toEqual([]);
+    expect(incoming()).toEqual([]);
+  });
+
+  it('comes back in parts as well, for whoever has it', async () => {
+    await gateway.api.call('PUT', `/v1/bundles/${digest}`, { body: bytes });
+    const path = `/v1/bundles/${digest}`;
+    const all = await gateway.api.raw(path);
+    expect([all.status, all.headers['content-length'], all.headers.etag]).toEqual([
+      200,
+      String(total),
+      `"${digest}"`,
+    ]);
+    expect(all.bytes.equals(bytes)).toBe(true);
+    const part = await gateway.api.raw(path, { range: 'bytes=5-9', 'if-range': `"${digest}"` });
+    expect([part.status, part.headers['content-range'], part.bytes.toString()]).toEqual([
+      206,
+      `bytes 5-9/${total}`,
+      bytes.toString('latin1', 5, 10),
+    ]);
+    const rest = await gateway.api.raw(path, { range: `bytes=${total - 3}-` });
+    expect([rest.status, rest.bytes.toString()]).toEqual([
+      206,
+      bytes.toString('latin1', total - 3),
+    ]);
+    const changed = await gateway.api.raw(path, { range: 'bytes=5-9', 'if-range': '"another"' });
+    expect([changed.status, changed.bytes.length]).toEqual([200, total]);
+    const beyond = await gateway.api.get(path, { range: `bytes=${total}-` });
+    expect([beyond.status, beyond.json.code, beyond.json.details]).toEqual([
+      416,
+      'range_past_end',
+      { size: total },
+    ]);
+    const foreign = await (await other()).get(path);
+    expect([foreign.status, foreign.json.code]).toEqual([404, 'bundle_not_found']);
+  });
+
+  it('that was damaged in the store is cut rather than handed out as whole', async () => {
+    const content = Buffer.alloc(300_000, 'sound');
+    const name = sha256(content);
+    await gateway.api.call('PUT', `/v1/bundles/${name}`, { body: content });
+    const file = join(stack.dir, 'artifacts', 'content', name.slice(0, 2), name.slice(2));
+    writeFileSync(file, Buffer.alloc(300_000, 'spoilt'));
+    await expect(gateway.api.raw(`/v1/bundles/${name}`)).rejects.toThrow();
   });
 });
 

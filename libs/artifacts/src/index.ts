@@ -36,3 +36,4 @@ export {
   type PutOptions,
   type StoredArtifact,
 } from './port';
+export { UploadGap, UploadOverrun, type UploadPart, Uploads } from './uploads';

@@ -9,6 +9,8 @@ export type KnownErrorCode =
   | 'key_reused'
   | 'body_too_large'
   | 'digest_mismatch'
+  | 'upload_gap'
+  | 'range_past_end'
   // about who asks
   | 'unauthorized'
   | 'forbidden'

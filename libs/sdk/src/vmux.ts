@@ -1,7 +1,8 @@
-import { createHash, randomUUID } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import { ConnectionFailed, errorFrom, VmuxError } from './errors';
 import { pause, pauseBefore } from './pause';
 import { type SseMessage, sseMessages } from './sse';
+import { type UploadOptions, upload } from './upload';
 
 export interface VmuxSettings {
   /** Of the gateway, such as `http://127.0.0.1:7878`. */
@@ -80,18 +81,12 @@ export class Vmux {
     }
   }
 
-  /** Uploads a gzipped tar for `Sandbox.create({ bundle })`; resolves with its digest. */
-  async uploadBundle(
-    bytes: Uint8Array,
-    {
-      signal,
-      onProgress,
-    }: CallOptions & { readonly onProgress?: (sentBytes: number) => void } = {},
-  ): Promise<string> {
-    const digest = createHash('sha256').update(bytes).digest('hex');
-    const body = onProgress ? () => inPieces(bytes, onProgress) : bytes;
-    await this.call('PUT', `/v1/bundles/${digest}`, { body, signal });
-    return digest;
+  /**
+   * Uploads a gzipped tar for `Sandbox.create({ bundle })`; resolves with its digest. When the connection
+   * breaks it goes on with what has come, as long as something comes within `retryForMs`.
+   */
+  uploadBundle(bytes: Uint8Array, options: UploadOptions = {}): Promise<string> {
+    return upload(this, bytes, options);
   }
 
   /** One call of the API, answered with JSON. */
@@ -226,16 +221,3 @@ export class Vmux {
 
 const isByteSource = (body: unknown): body is ByteSource =>
   typeof body === 'object' && body !== null && Symbol.asyncIterator in body;
-
-const pieceBytes = 64 * 1024;
-
-async function* inPieces(
-  bytes: Uint8Array,
-  onProgress: (sentBytes: number) => void,
-): AsyncGenerator<Uint8Array> {
-  for (let at = 0; at < bytes.length; at += pieceBytes) {
-    onProgress(at);
-    yield bytes.subarray(at, at + pieceBytes);
-  }
-  onProgress(bytes.length);
-}

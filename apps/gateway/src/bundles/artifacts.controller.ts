@@ -1,11 +1,11 @@
 import { Controller, HttpCode, Inject, Post } from '@nestjs/common';
 import { ApiBearerAuth, ApiOperation, ApiTags } from '@nestjs/swagger';
-import { ArtifactNotFound, type ArtifactStore } from '@vmux/artifacts';
+import { ArtifactNotFound, type ArtifactStore, type Uploads } from '@vmux/artifacts';
 import type { EventStore } from '@vmux/event-store';
 import { liveArtifacts } from '../application/live-artifacts';
 import { ApiError } from '../http/api-error';
 import { Needs } from '../http/auth.guard';
-import { ARTIFACTS, EVENT_STORE } from '../tokens';
+import { ARTIFACTS, EVENT_STORE, UPLOADS } from '../tokens';
 
 const LONGEST_READ_MS = 10 * 60_000;
 
@@ -15,6 +15,7 @@ const LONGEST_READ_MS = 10 * 60_000;
 export class ArtifactsController {
   constructor(
     @Inject(ARTIFACTS) private readonly artifacts: ArtifactStore,
+    @Inject(UPLOADS) private readonly uploads: Uploads,
     @Inject(EVENT_STORE) private readonly store: EventStore,
   ) {}
 
@@ -25,6 +26,7 @@ export class ArtifactsController {
     summary: 'Remove bundles and checkpoints that no session refers to and nobody has used lately',
   })
   async collect() {
+    await this.uploads.dropExpired();
     const live = await liveArtifacts(this.store, AbortSignal.timeout(LONGEST_READ_MS));
     try {
       return await this.artifacts.collect(live);

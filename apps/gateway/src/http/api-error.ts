@@ -17,6 +17,8 @@ export type EdgeCode =
   | 'unsupported_media_type'
   | 'bundle_not_found'
   | 'digest_mismatch'
+  | 'upload_gap'
+  | 'range_past_end'
   | 'api_key_not_found'
   | 'offset_past_end'
   | 'revision_past_end'
@@ -83,6 +85,7 @@ export const ERRORS: Readonly<Record<ErrorCode, readonly [status: number, hint: 
   exec_ended: [409, 'see its exit'],
   no_stdin: [409, 'run it with "stdin": true or with a terminal'],
   no_terminal: [409, 'run it with a terminal'],
+  upload_gap: [409, 'ask where to go on with GET /v1/bundles/<sha256>/upload'],
   input_gap: [409, 'send from the offset that is expected'],
   stale_writer: [409, 'use a writer that is greater, such as the time in microseconds'],
   file_conflict: [409, 'see what is there with GET /v1/sessions/<id>/files/stat?path='],
@@ -100,6 +103,7 @@ export const ERRORS: Readonly<Record<ErrorCode, readonly [status: number, hint: 
   session_deleted: [410, 'its id is never used again: create a new session'],
   body_too_large: [413, 'send less'],
   unsupported_media_type: [415, 'send application/json'],
+  range_past_end: [416, 'ask for bytes that are there'],
   offset_past_end: [416, 'read from an offset up to the size, or follow'],
   revision_past_end: [416, 'read from a revision up to the last, or follow'],
   misdirected: [421, 'call the gateway by one of its configured names (VMUX_HOSTNAMES)'],

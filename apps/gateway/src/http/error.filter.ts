@@ -43,6 +43,9 @@ export class ErrorFilter implements ExceptionFilter {
       return;
     }
     if (error.retryAfterSeconds !== null) reply.header('retry-after', error.retryAfterSeconds);
+    // A body that was begun and given up is read by nobody: the next request would wait behind it.
+    if (request.raw.readableDidRead && !request.raw.readableEnded)
+      reply.header('connection', 'close');
     if (status === 401) reply.header('www-authenticate', 'Bearer realm="vmux"');
     reply
       .status(status)

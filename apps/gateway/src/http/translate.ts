@@ -1,5 +1,5 @@
 import { HttpException } from '@nestjs/common';
-import { ArtifactTooLarge, DigestMismatch } from '@vmux/artifacts';
+import { ArtifactTooLarge, DigestMismatch, UploadGap, UploadOverrun } from '@vmux/artifacts';
 import { StoreRefused, StoreUnavailable, StreamDeleted } from '@vmux/event-store';
 import { Failure, Malformed, Refusal, type RefusalCode, type RefusalFacts } from '@vmux/events';
 import { KeyDestroyed } from '@vmux/key-store';
@@ -40,6 +40,9 @@ export function apiErrorOf(fault: unknown): ApiError {
     return new ApiError('digest_mismatch', fault.message, null, { actual: fault.actual });
   if (fault instanceof ArtifactTooLarge)
     return new ApiError('body_too_large', fault.message, null, { maxBytes: fault.maxBytes });
+  if (fault instanceof UploadGap)
+    return new ApiError('upload_gap', fault.message, null, { offset: fault.offset });
+  if (fault instanceof UploadOverrun) return new ApiError('invalid_request', fault.message);
   if (fault instanceof KeyDestroyed || fault instanceof StreamDeleted)
     return new ApiError('session_deleted', 'the session was deleted', null, {}, null, cause(fault));
   return ofTunnel(fault) ?? ofFramework(fault);
