@@ -130,10 +130,11 @@ export class FakeRunner extends Reporter {
     },
     DestroySandbox: async ({ sessionId, epoch, instance }) => {
       for (const exec of this.execs.values())
-        if (exec.sandbox.sessionId === sessionId) await exec.cancelled();
+        if (exec.sandbox.sessionId === sessionId && exec.sandbox.epoch === epoch)
+          await exec.cancelled();
       const gone = { sessionId, epoch, instance: instance ?? 'none' };
       await this.report(gone, 'SandboxReleased', {});
-      this.sandboxes.delete(sessionId);
+      if (this.sandboxes.get(sessionId)?.epoch === epoch) this.sandboxes.delete(sessionId);
     },
   };
 

@@ -20,29 +20,32 @@ const specOf = (line: string) => async () =>
 
 describe('What is to be run again', () => {
   it('is everything that ran since the checkpoint, in order, also more than a hundred', async () => {
-    const reruns = await new Ledger({ specOf: specOf('true') }).since(sessionWith(250), null);
-    expect(reruns.map(({ execId }) => execId)).toEqual(
+    const { replay } = await new Ledger({ specOf: specOf('true') }).since(sessionWith(250), null);
+    expect(replay.map(({ execId }) => execId)).toEqual(
       Array.from({ length: 250 }, (_, at) => `e${at + 1}`),
     );
   });
 
   it('is one too many where there is more than can be: that is refused, not cut off', async () => {
     const ledger = new Ledger({ specOf: specOf('true') });
-    expect(await ledger.since(sessionWith(MAX_REPLAY), null)).toHaveLength(MAX_REPLAY);
-    expect(await ledger.since(sessionWith(3 * MAX_REPLAY), null)).toHaveLength(MAX_REPLAY + 1);
+    const most = await ledger.since(sessionWith(MAX_REPLAY), null);
+    const more = await ledger.since(sessionWith(3 * MAX_REPLAY), null);
+    expect([most.replay.length, more.replay.length]).toEqual([MAX_REPLAY, MAX_REPLAY + 1]);
   });
 
-  it('is refused where the commands are too long for one message', async () => {
+  it('is nothing, with the reason, where the commands are too long for one message', async () => {
     const ledger = new Ledger({ specOf: specOf('x'.repeat(20_000)) });
-    await expect(ledger.since(sessionWith(100), null)).rejects.toMatchObject({
-      code: 'body_too_large',
+    expect(await ledger.since(sessionWith(100), null)).toEqual({
+      replay: [],
+      whyNoReplay: expect.stringContaining('too long to be run again as one'),
     });
   });
 
-  it('is refused where the history no longer has one of them', async () => {
+  it('is nothing, with the reason, where the history no longer has one of them', async () => {
     const ledger = new Ledger({ specOf: async () => null });
-    await expect(ledger.since(sessionWith(1), null)).rejects.toMatchObject({
-      code: 'checkpoint_unusable',
+    expect(await ledger.since(sessionWith(1), null)).toEqual({
+      replay: [],
+      whyNoReplay: expect.stringContaining('e1 is no longer in the history'),
     });
   });
 });

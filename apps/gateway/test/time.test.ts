@@ -77,6 +77,25 @@ describe('what a session can be asked beside its commands', () => {
     }
   });
 
+  it('is answered from its key, also when more has run since than can be run again', async () => {
+    const id = await runningSession('replays');
+    const path = `/v1/sessions/${id}/rehydrate`;
+    const [body, headers] = [{ replay: true, force: true }, { 'idempotency-key': 'replay' }];
+    const run = async (letter: string) => {
+      const command = letter.repeat(100_000);
+      const ran = await gateway.api.post(`/v1/sessions/${id}/execs?wait=20s`, { command });
+      expect(ran.json.status).toBe('exited');
+    };
+    for (const letter of 'abc') await run(letter);
+    const first = await gateway.api.post(path, body, headers);
+    expect([first.status, first.json.replayed]).toEqual([202, 3]);
+    for (const letter of 'def') await run(letter);
+    const again = await gateway.api.post(path, body, headers);
+    expect([again.status, again.json]).toEqual([202, first.json]);
+    const anew = await gateway.api.post(path, body);
+    expect([anew.status, anew.json.code]).toEqual([409, 'checkpoint_unusable']);
+  });
+
   it('is answered from its key, also when the provider that it named is there no longer', async () => {
     const elsewhere = startRunner(stack, { runnerId: 'fake-2', provider: 'docker' });
     const offered = async () => {

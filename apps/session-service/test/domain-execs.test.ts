@@ -1,7 +1,8 @@
 import { fact, NO_OUTPUT, type Outcome } from '@vmux/events';
 import { react } from '../src/domain/react';
 import { ENDED_EXECS, MAX_OPEN_EXECS } from '../src/domain/state';
-import { command, EXEC, exec, exited, key, logWith, ready, report, started } from './domain-makers';
+import { command, EXEC, exec, key, report } from './domain-makers';
+import { exited, logWith, ready, started } from './domain-messages';
 import { created, given, issue, issued, past, requested, running } from './domain-spec';
 
 const cancel = (number: number, graceMs = 100) =>

@@ -1,17 +1,8 @@
 import { type ExecSpec, fact, NO_OUTPUT } from '@vmux/events';
 import { decideReport } from '../src/domain/decide';
 import { EMPTY_LOG, type LogState } from '../src/domain/log-state';
-import {
-  EXEC,
-  exec,
-  exited,
-  logWith,
-  lost,
-  ON_NS,
-  placementOn,
-  ready,
-  started,
-} from './domain-makers';
+import { EXEC, exec, ON_NS, placementOn } from './domain-makers';
+import { exited, logWith, lost, ready, started } from './domain-messages';
 import {
   created,
   given,

@@ -1,20 +1,17 @@
-import {
-  type Capability,
-  type Checkpoint,
-  type ClientCommand,
-  type ClientCommandType,
-  type CommandNamed,
-  type ExecSpec,
-  NO_OUTPUT,
-  type Outcome,
-  type Placement,
-  type Report,
-  type ReportNamed,
-  type ReportType,
-  type SessionSpec,
-  type Sizes,
-  type SystemCommand,
-  type SystemCommandType,
+import type {
+  Capability,
+  Checkpoint,
+  ClientCommand,
+  ClientCommandType,
+  CommandNamed,
+  ExecSpec,
+  Placement,
+  Report,
+  ReportNamed,
+  ReportType,
+  SessionSpec,
+  SystemCommand,
+  SystemCommandType,
 } from '@vmux/events';
 
 export const SESSION_ID = 'web-0a1b';
@@ -143,28 +140,3 @@ export const report = <T extends ReportType>(
     data,
     ...change,
   }) as Report;
-
-export const ready = (epoch: number): Report =>
-  report('SandboxReady', { base: null, restoredDigest: null }, { epoch, instance: `i-${epoch}` });
-
-export const lost = report('SandboxLost', { evidence: { kind: 'probe', message: 'gone' } });
-
-export const started = (number: number): Report =>
-  report('ExecStarted', { execId: exec(number), pid: 7 });
-
-export const exited = (
-  number: number,
-  sizes: Partial<Sizes> = {},
-  outcome: Outcome = { kind: 'exited', code: 0 },
-): Report =>
-  report('ExecExited', {
-    ...{ execId: exec(number), outcome, usage: null },
-    sizes: { ...NO_OUTPUT, ...sizes },
-  });
-
-/** A log with that much output of the first exec. */
-export const logWith = (stdout: number) => ({
-  epoch: 1,
-  closed: false,
-  streams: { [exec(1)]: { next: { ...NO_OUTPUT, stdout }, resizes: 0, issued: 3 } },
-});

@@ -1,8 +1,9 @@
-import { type ReplayItem, type Report } from '@vmux/events';
+import { NO_OUTPUT, type Outcome, type ReplayItem, type Report, type Sizes } from '@vmux/events';
 import {
   checkpoint,
   checkpointNo,
   command,
+  exec,
   key,
   ON_NS,
   report,
@@ -39,13 +40,18 @@ export const taken = (number: number, epoch = 1): Report =>
   );
 export const notTaken = (number: number) =>
   report('CheckpointFailed', { checkpointId: checkpointNo(number), message: 'disk full' });
-export const rehydrate = (force = false, replay: readonly ReplayItem[] = []) =>
+export const rehydrate = (
+  force = false,
+  replay: readonly ReplayItem[] = [],
+  more: { readonly whyNoReplay?: string } = {},
+) =>
   command('RehydrateSession', {
     checkpointId: null,
     provider: null,
     allowBaseChange: false,
     force,
     replay,
+    ...more,
   });
 export const rollback = (number: number) =>
   command('RollbackSession', { checkpointId: checkpointNo(number), allowBaseChange: false });
@@ -60,3 +66,23 @@ export const fork = (checkpointId: string | null = null) =>
     count: 2,
     provider: null,
   });
+
+export const started = (number: number): Report =>
+  report('ExecStarted', { execId: exec(number), pid: 7 });
+
+export const exited = (
+  number: number,
+  sizes: Partial<Sizes> = {},
+  outcome: Outcome = { kind: 'exited', code: 0 },
+): Report =>
+  report('ExecExited', {
+    ...{ execId: exec(number), outcome, usage: null },
+    sizes: { ...NO_OUTPUT, ...sizes },
+  });
+
+/** A log with that much output of the first exec. */
+export const logWith = (stdout: number) => ({
+  epoch: 1,
+  closed: false,
+  streams: { [exec(1)]: { next: { ...NO_OUTPUT, stdout }, resizes: 0, issued: 3 } },
+});

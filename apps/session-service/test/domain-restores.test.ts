@@ -179,6 +179,17 @@ describe('Replaying', () => {
     });
   });
 
+  it('of what cannot be said is refused with the reason, and answered all the same when it is repeated', () => {
+    const asked = rehydrate(false, [item(1)]);
+    const again = rehydrate(false, [], { whyNoReplay: 'too long' });
+    given(...running(), lost)
+      .when(again)
+      .thenRefused('checkpoint_unusable');
+    given(...running(), lost, asked)
+      .when(again)
+      .thenRepeats(4);
+  });
+
   it('is not continued in another sandbox', () => {
     given(...replaying)
       .when({ ...lost, epoch: 2, instance: 'i-2' })

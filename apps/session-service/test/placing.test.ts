@@ -3,16 +3,8 @@ import { Placing } from '../src/application/placing';
 import { Runners } from '../src/application/runners';
 import { wantedSandbox } from '../src/domain/consequences';
 import { isLiving } from '../src/domain/state';
-import {
-  checkpointNo,
-  command,
-  hex,
-  key,
-  lost,
-  nativeCheckpoint,
-  report,
-  SPEC,
-} from './domain-makers';
+import { checkpointNo, command, hex, key, nativeCheckpoint, report, SPEC } from './domain-makers';
+import { lost } from './domain-messages';
 import { past, running } from './domain-spec';
 
 const take = command(

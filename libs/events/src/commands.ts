@@ -24,6 +24,7 @@ import {
   type Shaped,
   struct,
   text,
+  withOptional,
 } from './shape';
 import {
   activityKind,
@@ -73,17 +74,21 @@ const clientData = {
   }),
   MoveSession: struct({ provider, checkpointId, allowBaseChange: flag }),
   /** `force` declares a sandbox lost that cannot be reached. */
-  RehydrateSession: struct({
-    checkpointId: nullable(checkpointId),
-    provider: nullable(provider),
-    allowBaseChange: flag,
-    force: flag,
-    /**
-     * Execs to run again, in order, as far as each ends as it did before; usually none. One more than can be
-     * run again says that there are too many.
-     */
-    replay: list(replayItem, MAX_REPLAY + 1),
-  }),
+  RehydrateSession: withOptional(
+    struct({
+      checkpointId: nullable(checkpointId),
+      provider: nullable(provider),
+      allowBaseChange: flag,
+      force: flag,
+      /**
+       * Execs to run again, in order, as far as each ends as it did before; usually none. One more than can be
+       * run again says that there are too many.
+       */
+      replay: list(replayItem, MAX_REPLAY + 1),
+    }),
+    /** It was asked to run them again, and they cannot be said: refused, unless its key is known. */
+    { whyNoReplay: text(1000, 1) },
+  ),
   GrantShare: struct({
     shareId,
     tokenHash: sha256Hex,

@@ -1,5 +1,4 @@
 import { type ExecSpec, MAX_REPLAY, type Outcome } from '@vmux/events';
-import { ApiError } from '../http/api-error';
 import type { ExecView } from './exec-view';
 import type { ExecWaiting } from './exec-waiting';
 import type { SessionView } from './session-view';
@@ -8,6 +7,12 @@ export interface Rerun {
   readonly execId: string;
   readonly spec: ExecSpec;
   readonly outcome: Outcome;
+}
+
+/** What is sent of them. What cannot be is said too: a request that is repeated is answered all the same. */
+export interface Reruns {
+  readonly replay: readonly Rerun[];
+  readonly whyNoReplay?: string;
 }
 
 /** Of all of them, in the message that asks for it. */
@@ -22,39 +27,34 @@ export class Ledger {
    * In order; since the last checkpoint when none is named. Services start again by themselves. Nothing is
    * left out: of more than can be run again there is one too many, which is refused where it is decided.
    */
-  async since(view: SessionView, checkpointId: string | null): Promise<readonly Rerun[]> {
+  async since(view: SessionView, checkpointId: string | null): Promise<Reruns> {
     const from = revisionOf(view, checkpointId);
     const owed = [...view.execs.values()]
       .filter((exec) => exec.issuedRevision > from && ranToItsEnd(exec))
       .slice(0, MAX_REPLAY + 1);
-    const reruns: Rerun[] = [];
-    for (let at = 0; at < owed.length; at += READS_AT_ONCE)
-      reruns.push(...(await this.read(view.id, owed.slice(at, at + READS_AT_ONCE))));
-    if (Buffer.byteLength(JSON.stringify(reruns)) > MAX_BYTES)
-      throw new ApiError(
-        'body_too_large',
-        'the commands that ran since the checkpoint are too long to be run again as one',
-        'name a later checkpoint, or rehydrate without a replay',
-      );
-    return reruns;
+    const replay: Rerun[] = [];
+    for (let at = 0; at < owed.length; at += READS_AT_ONCE) {
+      const some = owed.slice(at, at + READS_AT_ONCE);
+      const read = await Promise.all(some.map((exec) => this.read(view.id, exec)));
+      const lost = some[read.indexOf(null)];
+      if (lost) return none(`the command of ${lost.id} is no longer in the history`);
+      replay.push(...read.filter((each) => each !== null));
+    }
+    if (Buffer.byteLength(JSON.stringify(replay)) > MAX_BYTES)
+      return none('the commands that ran since the checkpoint are too long to be run again as one');
+    return { replay };
   }
 
-  private read(sessionId: string, execs: readonly ExecView[]): Promise<Rerun[]> {
-    return Promise.all(
-      execs.map(async (exec) => {
-        const spec = await this.execs.specOf(sessionId, exec);
-        if (!spec || !exec.outcome)
-          throw new ApiError(
-            'checkpoint_unusable',
-            `the command of ${exec.id} is no longer in the history`,
-            'rehydrate without a replay',
-            { execId: exec.id },
-          );
-        return { execId: exec.id, spec, outcome: exec.outcome };
-      }),
-    );
+  private async read(sessionId: string, exec: ExecView): Promise<Rerun | null> {
+    const spec = await this.execs.specOf(sessionId, exec);
+    return spec && exec.outcome && { execId: exec.id, spec, outcome: exec.outcome };
   }
 }
+
+const none = (why: string): Reruns => ({
+  replay: [],
+  whyNoReplay: `${why}: name a later checkpoint, or rehydrate without a replay`,
+});
 
 const ranToItsEnd = ({ outcome, purpose }: ExecView): boolean =>
   purpose === 'user' && outcome !== null && outcome.kind !== 'not_started';

@@ -114,8 +114,8 @@ export class TimeController {
   ) {
     const { checkpointId = null, provider = null, allowBaseChange = false, force = false } = body;
     const view = await this.sessions.session(asking.caller, sessionId);
-    const replay = body.replay ? await this.ledger.since(view, checkpointId) : [];
-    const data = { checkpointId, provider, allowBaseChange, force, replay };
+    const reruns = body.replay ? await this.ledger.since(view, checkpointId) : { replay: [] };
+    const data = { checkpointId, provider, allowBaseChange, force, ...reruns };
     // Bound to what was asked: what there is to run again changes with the history.
     const answer = await this.sessions.ask(asking, sessionId, 'RehydrateSession', data, body);
     const settled = await this.settling.wait(reply, answer, wait);

@@ -120,7 +120,7 @@ export function rehydrate(
   log: LogState,
 ): SessionEvent[] {
   const living = livingSession(session, sessionId, owner);
-  const { checkpointId, provider, allowBaseChange, force, replay } = data;
+  const { checkpointId, provider, allowBaseChange, force, replay, whyNoReplay } = data;
   const from = checkpointId ?? lastCheckpoint(living)?.checkpointId ?? null;
   if (from !== null && !checkpointOf(living, from)) throw noCheckpoint(from);
   if (replay.length > MAX_REPLAY)
@@ -129,6 +129,8 @@ export function rehydrate(
       `more than ${MAX_REPLAY} commands ran since the checkpoint, which cannot be run again as one: name a later checkpoint, or rehydrate without a replay`,
       { sessionId, maxCommands: MAX_REPLAY },
     );
+  if (whyNoReplay !== undefined)
+    throw new Refusal('checkpoint_unusable', whyNoReplay, { sessionId });
   const request = [
     fact('RehydrateRequested', {
       at,
