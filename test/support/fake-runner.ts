@@ -4,6 +4,7 @@ import {
   type Checkpoint,
   type Heartbeat,
   heartbeatSubject,
+  type Making,
   type Order,
   type OrderNamed,
   type OrderType,
@@ -39,6 +40,8 @@ export class FakeRunner extends Reporter {
   acts: Acts = {};
   /** Whether its provider can be used now. */
   available = true;
+  /** What it says of sandboxes that are not there yet. */
+  making: readonly Making[] = [];
   private readonly service: Service;
   private readonly timer: NodeJS.Timeout;
   private readonly incarnation = randomUUID();
@@ -139,10 +142,10 @@ export class FakeRunner extends Reporter {
   };
 
   private beat(): void {
-    const { runnerId, incarnation, available, sandboxes } = this;
+    const { runnerId, incarnation, available, sandboxes, making } = this;
     const said = heartbeatOf({ ...this.offer, runnerId });
     const heartbeat = {
-      ...{ ...said, incarnation, at: Date.now() },
+      ...{ ...said, incarnation, making, at: Date.now() },
       providers: said.providers.map((each) => ({ ...each, available })),
       capacity: { ...said.capacity, sandboxes: sandboxes.size },
     };
