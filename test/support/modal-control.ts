@@ -16,6 +16,12 @@ export interface ConnectCounts {
   readonly bytesOut: number;
 }
 
+export interface EmulatedImage {
+  readonly imageId: string;
+  readonly isGone: boolean;
+  readonly creates: number;
+}
+
 /** The Modal emulator of a stack that was started with `modal-local`. */
 export class ModalControl {
   constructor(private readonly dataDir: string) {}
@@ -28,6 +34,15 @@ export class ModalControl {
   async sandboxesOf(sessionId: string): Promise<readonly EmulatedSandbox[]> {
     const all = (await this.ask('GET', '/sandboxes')) as readonly EmulatedSandbox[];
     return all.filter(({ tags }) => tags.some(({ tagValue }) => tagValue === sessionId));
+  }
+
+  /** What was a sandbox's files at some moment, and how many sandboxes were made of it. */
+  async images(): Promise<readonly EmulatedImage[]> {
+    return (await this.ask('GET', '/images')) as readonly EmulatedImage[];
+  }
+
+  async remove({ imageId }: EmulatedImage): Promise<void> {
+    await this.ask('DELETE', `/images/${imageId}`);
   }
 
   async lose({ sandboxId }: EmulatedSandbox): Promise<void> {

@@ -14,6 +14,7 @@ async function main(): Promise<void> {
     tokenSecret: secretFrom(env),
     appName: env.VMUX_MODAL_APP || 'vmux',
     supervisorFile: join(config.nativeDir, 'vmux-supervisor'),
+    snapshotsDirectory: join(config.dataDir, 'snapshots'),
     defaultImage: env.VMUX_MODAL_IMAGE || 'python:3.12-slim-bookworm',
     lifetimeMs: lifetimeFrom(env.VMUX_MODAL_LIFETIME_SECONDS),
   });

@@ -2,9 +2,10 @@ import { createHash, randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
 import { type SandboxId, SupervisorClient } from '@vmux/runner-kit';
-import { describeUnless, projectRoot, releaseAll, until } from '@vmux/testing';
+import { describeUnless, projectRoot, releaseAll, temporaryDirectory, until } from '@vmux/testing';
 import { ModalApi } from '../src/drivers/modal-api';
-import { ModalDriver, nameOf } from '../src/drivers/modal-driver';
+import { ModalDriver } from '../src/drivers/modal-driver';
+import { nameOf } from '../src/drivers/modal-tags';
 import { type ModalEmulator, startModalEmulator } from './emulator';
 
 jest.setTimeout(120_000);
@@ -44,6 +45,7 @@ describeUnless(
     driver = new ModalDriver({
       ...{ runnerId: 'test', tokenId, tokenSecret, serverUrl, appName: 'vmux-test' },
       supervisorFile: join(projectRoot(), 'dist/native/vmux-supervisor'),
+      snapshotsDirectory: temporaryDirectory('snapshots'),
       defaultImage: 'python:3.12-slim-bookworm',
     });
   });

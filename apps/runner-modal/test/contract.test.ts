@@ -1,9 +1,10 @@
 import { join } from 'node:path';
 import type { SandboxId } from '@vmux/runner-kit';
-import { type ContractTarget, driverContract } from '@vmux/runner-kit/contract';
-import { describeUnless, projectRoot, releaseAll } from '@vmux/testing';
+import { type ContractTarget, driverContract, layersOn } from '@vmux/runner-kit/contract';
+import { describeUnless, projectRoot, releaseAll, temporaryDirectory } from '@vmux/testing';
 import { ModalApi, type ModalSettings } from '../src/drivers/modal-api';
-import { ModalDriver, type ModalDriverSettings, nameOf } from '../src/drivers/modal-driver';
+import { ModalDriver, type ModalDriverSettings } from '../src/drivers/modal-driver';
+import { nameOf } from '../src/drivers/modal-tags';
 import { startModalEmulator } from './emulator';
 
 const { MODAL_TOKEN_ID, MODAL_TOKEN_SECRET, VMUX_MODAL_LIVE } = process.env;
@@ -19,6 +20,7 @@ function targetOf(
     ...modal,
     runnerId: 'test',
     supervisorFile: join(projectRoot(), 'dist/native/vmux-supervisor'),
+    snapshotsDirectory: temporaryDirectory('snapshots'),
     defaultImage: 'python:3.12-slim-bookworm',
   };
   const drivers: ModalDriver[] = [];
@@ -62,13 +64,14 @@ async function live(): Promise<ContractTarget> {
   return targetOf(settings, kill, async () => api.close());
 }
 
-if (VMUX_MODAL_LIVE) driverContract('modal, live', live);
-else
-  driverContract(
-    'modal (emulated)',
-    emulated,
-    describeUnless(
-      process.platform === 'linux' && process.getuid?.() === 0,
-      'the emulator’s workers are namespaces, which need Linux and root',
-    ),
+if (VMUX_MODAL_LIVE) {
+  driverContract('modal, live', live);
+  layersOn('modal, live', live);
+} else {
+  const group = describeUnless(
+    process.platform === 'linux' && process.getuid?.() === 0,
+    'the emulator’s workers are namespaces, which need Linux and root',
   );
+  driverContract('modal (emulated)', emulated, group);
+  layersOn('modal (emulated)', emulated, group);
+}

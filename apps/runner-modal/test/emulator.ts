@@ -49,6 +49,10 @@ export async function startModalEmulator() {
     sandboxes: (): Promise<{ sandboxId: string; name: string; gpu: string; result: unknown }[]> =>
       control('GET', '/sandboxes'),
     builds: (): Promise<{ imageId: string; commands: string[] }[]> => control('GET', '/builds'),
+    images: (): Promise<
+      { imageId: string; expiresAt: number | null; isGone: boolean; creates: number }[]
+    > => control('GET', '/images'),
+    removeImage: (imageId: string) => control('DELETE', `/images/${imageId}`),
     inputCalls: async (): Promise<number> =>
       (await control<{ input: number }>('GET', '/calls')).input,
     connects: async (): Promise<ConnectCounts> =>

@@ -1,8 +1,9 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { type SandboxId, SupervisorClient } from '@vmux/runner-kit';
-import { describeUnless, projectRoot, releaseAll, until } from '@vmux/testing';
-import { ModalDriver, type ModalDriverSettings, nameOf } from '../src/drivers/modal-driver';
+import { describeUnless, projectRoot, releaseAll, temporaryDirectory, until } from '@vmux/testing';
+import { ModalDriver, type ModalDriverSettings } from '../src/drivers/modal-driver';
+import { nameOf } from '../src/drivers/modal-tags';
 import { type ModalEmulator, startModalEmulator } from './emulator';
 
 jest.setTimeout(120_000);
@@ -29,6 +30,7 @@ group('on Modal (emulated)', () => {
   let driver: ModalDriver;
   const made: SandboxId[] = [];
   const drivers: ModalDriver[] = [];
+  const snapshotsDirectory = temporaryDirectory('snapshots');
 
   const settings = (change: Partial<ModalDriverSettings> = {}): ModalDriverSettings => ({
     runnerId: 'test',
@@ -37,6 +39,7 @@ group('on Modal (emulated)', () => {
     serverUrl: emulator.url,
     appName: 'vmux-test',
     supervisorFile: join(projectRoot(), 'dist/native/vmux-supervisor'),
+    snapshotsDirectory,
     defaultImage: 'python:3.12-slim-bookworm',
     ...change,
   });
@@ -257,7 +260,7 @@ group('on Modal (emulated)', () => {
     const first = newId();
     await driver.create(specOf(first));
     await say(first, 'mkdir /workspace; echo kept > /workspace/note');
-    const taken = await driver.checkpoint(first);
+    const taken = await driver.snapshot(first, { sinceNs: 1n });
     await say(first, 'echo later > /workspace/note');
     const second = newId();
     await driver.restore(specOf(second), taken);

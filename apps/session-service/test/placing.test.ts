@@ -73,6 +73,30 @@ describe('Placing a sandbox that begins with a checkpoint', () => {
     expect(placing.forWanted(session, wanted)).toMatchObject({ runnerId: 'ns-1' });
   });
 
+  it('goes to any runner of the pool whose provider has it, before one of another', async () => {
+    const { native, ...rest } = { ...nativeCheckpoint(1, 1), artifact: hex('b') };
+    if (!native) throw new Error('it has no native form');
+    const checkpoint = { ...rest, native: { ...native, pool: 'mine' } };
+    const lineage = { parent: 'web-0a1b', checkpoint, forkId: 'f000000000001' };
+    const runners = new Runners(() => 0);
+    const rooms = { 'ns-0': ['other', 10], 'ns-1': ['mine', 1], 'ns-2': ['mine', 2] } as const;
+    for (const [runnerId, [pool, room]] of Object.entries(rooms)) {
+      const heartbeat = heartbeatOf({ runnerId });
+      const { maxSandboxes } = heartbeat.capacity;
+      runners.hear({
+        ...heartbeat,
+        providers: heartbeat.providers.map((offer) => ({ ...offer, pool })),
+        capacity: { ...heartbeat.capacity, sandboxes: maxSandboxes - room },
+      });
+    }
+    const placing = new Placing(runners, () => 0, -60_000);
+    const placed: (string | undefined)[] = [];
+    for (const _ of [1, 2, 3, 4])
+      placed.push((await placing.forNew({ provider: 'ns', spec: SPEC, lineage }))?.runnerId);
+    expect(placed.slice(0, 3).sort()).toEqual(['ns-1', 'ns-2', 'ns-2']);
+    expect(placed[3]).toBe('ns-0');
+  });
+
   it('makes a fork where its checkpoint is', async () => {
     const checkpoint = { ...nativeCheckpoint(1, 1), artifact: hex('b') };
     const lineage = { parent: 'web-0a1b', checkpoint, forkId: 'f000000000001' };

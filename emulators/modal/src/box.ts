@@ -46,6 +46,10 @@ export class Box {
     return this.driver.checkpoint(this.id);
   }
 
+  async touch(path: string): Promise<void> {
+    await (await this.client()).files.write(path, [Buffer.from('strange')]);
+  }
+
   async destroy(): Promise<void> {
     const client = await this.connection?.catch(() => undefined);
     client?.close();

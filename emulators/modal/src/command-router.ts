@@ -1,7 +1,14 @@
-import { type ExecState, hasEnded, SandboxError, SupervisorRefused } from '@vmux/runner-kit';
+import {
+  DriverRefused,
+  type ExecState,
+  hasEnded,
+  SandboxError,
+  SupervisorRefused,
+} from '@vmux/runner-kit';
 import { type CallContext, ServerError, Status } from 'nice-grpc';
 import type { FaultBoard } from './faults';
 import type { Tokens } from './tokens';
+import type { SnapshotRequest } from './wire';
 import type { Emulated, WorkerPool } from './worker-pool';
 
 interface OfExec {
@@ -72,9 +79,17 @@ export function commandRouter(pool: WorkerPool, board: FaultBoard, tokens: Token
       await attempt(() => box.input(execId, offset, data, eof));
       return {};
     },
-    taskSnapshotFilesystem: async (request: { readonly taskId: string }, context: CallContext) => {
+    taskSnapshotFilesystem: async (request: SnapshotRequest, context: CallContext) => {
       const sandbox = sandboxOf(request.taskId, context);
-      return { imageId: await attempt(() => pool.snapshot(sandbox)) };
+      const { snapshotDelayMs, strangeSnapshots } = board.faults;
+      if (snapshotDelayMs > 0) await new Promise((end) => setTimeout(end, snapshotDelayMs));
+      if (strangeSnapshots) await attempt(() => sandbox.box.touch('/srv/strange'));
+      if (board.takes('failSnapshots'))
+        throw new ServerError(Status.FAILED_PRECONDITION, 'the snapshot failed (injected)');
+      const imageId = await attempt(() => pool.snapshot(sandbox, request));
+      if (board.takes('loseSnapshotAnswers'))
+        throw new ServerError(Status.UNAVAILABLE, 'the answer was lost (injected)');
+      return { imageId };
     },
     taskExecPoll: async (request: OfExec, context: CallContext) => {
       const { box } = sandboxOf(request.taskId, context);
@@ -102,6 +117,9 @@ function translated(fault: unknown): unknown {
     const status = fault.reason === 'not_found' ? Status.NOT_FOUND : Status.FAILED_PRECONDITION;
     return new ServerError(status, fault.message);
   }
+  // Without clones of disks there are no snapshots here, however often they are asked for.
+  if (fault instanceof DriverRefused)
+    return new ServerError(Status.FAILED_PRECONDITION, fault.message);
   if (fault instanceof SandboxError) return new ServerError(Status.UNAVAILABLE, fault.message);
   return fault;
 }

@@ -3,6 +3,7 @@ import { type CallContext, ServerError, Status } from 'nice-grpc';
 import { connectSubject } from './connect-endpoint';
 import type { FaultBoard } from './faults';
 import type { ImageBuilder, ImageDefinition } from './image-builder';
+import type { ImageShelf } from './image-shelf';
 import type { Tokens } from './tokens';
 import type { CreateRequest, Tag } from './wire';
 import type { Emulated, WorkerPool } from './worker-pool';
@@ -16,6 +17,7 @@ export interface ControlPlaneSettings {
   readonly connectUrl: () => string;
   readonly pool: WorkerPool;
   readonly builder: ImageBuilder;
+  readonly images: ImageShelf;
   readonly board: FaultBoard;
   readonly tokens: Tokens;
 }
@@ -28,6 +30,9 @@ interface Timed extends ById {
 }
 interface ImageRequest {
   readonly image?: ImageDefinition;
+}
+interface ImageId {
+  readonly imageId: string;
 }
 interface JoinRequest {
   readonly imageId: string;
@@ -49,7 +54,7 @@ const LONGEST_WAIT_SECONDS = 55;
 
 /** The calls of `modal.client.ModalClient` that the runner's SDK makes. */
 export function controlPlane(settings: ControlPlaneSettings) {
-  const { pool, builder, board, tokens } = settings;
+  const { pool, builder, images, board, tokens } = settings;
 
   const access = (sandbox: Emulated) => ({
     url: settings.routerUrl(),
@@ -62,8 +67,13 @@ export function controlPlane(settings: ControlPlaneSettings) {
     return sandbox;
   };
 
+  const expectImage = (imageId: string): void => {
+    if (images.isGone(imageId)) throw noImage(imageId);
+  };
+
   const create = async (request: CreateRequest, isV2: boolean): Promise<Emulated> => {
-    const name = request.definition?.name;
+    const { name, imageId = '' } = request.definition ?? {};
+    expectImage(imageId);
     if (name && pool.named(name, isV2, false))
       throw new ServerError(Status.ALREADY_EXISTS, `Sandbox with name '${name}' already exists`);
     const { quota } = board.faults;
@@ -151,7 +161,14 @@ export function controlPlane(settings: ControlPlaneSettings) {
     }),
     imageGetOrCreate: ({ image }: ImageRequest) =>
       builder.getOrCreate(image ?? { dockerfileCommands: [], baseImages: [] }),
-    imageFromId: ({ imageId }: { readonly imageId: string }) => ({ imageId }),
+    imageFromId: ({ imageId }: ImageId) => {
+      expectImage(imageId);
+      return { imageId };
+    },
+    imageDelete: async ({ imageId }: ImageId) => {
+      if (!(await images.remove(imageId))) throw noImage(imageId);
+      return {};
+    },
 
     sandboxCreateV2: async (request: CreateRequest) => {
       const sandbox = await create(request, true);
@@ -232,6 +249,9 @@ export const guarded = <T extends Record<string, Method>>(
       },
     ]),
   );
+
+const noImage = (imageId: string) =>
+  new ServerError(Status.NOT_FOUND, `Could not find image with ID ${imageId}`);
 
 const same = (tag: Tag) => (other: Tag) =>
   tag.tagName === other.tagName && tag.tagValue === other.tagValue;

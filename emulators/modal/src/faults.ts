@@ -15,6 +15,14 @@ export interface Faults {
   readonly quota: number;
   /** Every write to an exec's input takes this much longer, as it does over a distance. */
   readonly inputDelayMs: number;
+  /** So many of the next snapshots come to nothing, */
+  readonly failSnapshots: number;
+  /** or are made, and nobody hears of it the first time; */
+  readonly loseSnapshotAnswers: number;
+  /** all of them take this much longer, */
+  readonly snapshotDelayMs: number;
+  /** and have a file that comes to be in the sandbox just before. */
+  readonly strangeSnapshots: boolean;
   /** Router tokens are good for this long. */
   readonly routerTokenSeconds: number;
   /** Connect tokens are good for this long, and so is what was opened with one. */
@@ -31,6 +39,10 @@ export const NO_FAULTS: Faults = {
   queueGpus: false,
   quota: 0,
   inputDelayMs: 0,
+  failSnapshots: 0,
+  loseSnapshotAnswers: 0,
+  snapshotDelayMs: 0,
+  strangeSnapshots: false,
   routerTokenSeconds: 3600,
   connectTokenSeconds: 3600,
   refuseConnects: 0,
@@ -51,6 +63,13 @@ export class FaultBoard {
   set(faults: Partial<Faults>): void {
     this.current = { ...this.current, ...faults };
     for (const tell of this.changed.splice(0)) tell();
+  }
+
+  /** True so many times as was asked for. */
+  takes(fault: 'failSnapshots' | 'loseSnapshotAnswers'): boolean {
+    const left = this.current[fault];
+    if (left > 0) this.current = { ...this.current, [fault]: left - 1 };
+    return left > 0;
   }
 
   nextChange(): Promise<void> {

@@ -1,8 +1,8 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { hasEnded, type SandboxDriver } from '@vmux/runner-kit';
 import { Box } from './box';
+import type { ImageShelf } from './image-shelf';
 import { type Result, STATUS } from './wire';
-import type { WorkerPool } from './worker-pool';
 
 export interface ImageDefinition {
   readonly dockerfileCommands: readonly string[];
@@ -26,7 +26,7 @@ export class ImageBuilder {
   private changed: (() => void)[] = [];
 
   constructor(
-    private readonly pool: WorkerPool,
+    private readonly images: ImageShelf,
     private readonly driver: SandboxDriver,
   ) {}
 
@@ -47,7 +47,7 @@ export class ImageBuilder {
     const refused = commands.find((command) => /^FROM\s+(nowhere|nonexistent)/i.test(command));
     if (refused) return { imageId, result: failed(`${refused}: no such image`) };
     const steps = commands.filter((command) => !/^FROM\s/i.test(command));
-    if (steps.length === 0 || this.pool.hasImage(imageId)) return { imageId, result: SUCCESS };
+    if (steps.length === 0 || this.images.has(imageId)) return { imageId, result: SUCCESS };
     const known = this.builds.get(imageId);
     if (!known || known.result?.status === STATUS.failure)
       this.begin(imageId, steps, baseImages[0]?.imageId);
@@ -87,7 +87,7 @@ export class ImageBuilder {
     const instance = `${BUILDS}${randomBytes(8).toString('hex')}`;
     const box = new Box(this.driver, { sessionId: 'modal-0000', epoch: 1, instance });
     const spec = { limits: LIMITS, image: null, egress: false, gpu: null };
-    await box.create(spec, base === undefined ? undefined : this.pool.imageOf(base));
+    await box.create(spec, base === undefined ? undefined : this.images.diskOf(base));
     try {
       for (const [index, command] of build.commands.entries()) {
         this.say(build, `Step ${index + 1}: ${command}\n`);
@@ -96,7 +96,7 @@ export class ImageBuilder {
         const code = await this.step(build, box, `step-${index}`, line);
         if (code !== 0) return failed(`${command} exited with ${code}`);
       }
-      await this.pool.keepImage(build.imageId, await box.snapshot());
+      await this.images.keep(build.imageId, await box.snapshot());
       return SUCCESS;
     } finally {
       await box.destroy();

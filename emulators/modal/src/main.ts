@@ -11,6 +11,7 @@ import { controlPlane } from './control-plane';
 import { loadDefinitions } from './definitions';
 import { FaultBoard, parseFaults } from './faults';
 import { ImageBuilder } from './image-builder';
+import { ImageShelf } from './image-shelf';
 import { Tokens } from './tokens';
 import { STATUS, type StatusNumber } from './wire';
 import { WorkerPool } from './worker-pool';
@@ -35,9 +36,11 @@ async function main(): Promise<void> {
   const say = (message: string) => process.stderr.write(`modal emulator: ${message}\n`);
   const board = new FaultBoard();
   const tokens = new Tokens();
-  const pool = new WorkerPool(driver, join(resolve(dir), 'sandboxes'), board, say);
+  const images = new ImageShelf(driver, join(resolve(dir), 'images'));
+  await images.open();
+  const pool = new WorkerPool(driver, images, join(resolve(dir), 'sandboxes'), board, say);
   await pool.open();
-  const builder = new ImageBuilder(pool, driver);
+  const builder = new ImageBuilder(images, driver);
   await builder.open();
 
   const tokenId = process.env.MODAL_TOKEN_ID || 'ak-emulated';
@@ -57,13 +60,13 @@ async function main(): Promise<void> {
   await new Promise<void>((ready) => connects.listen(0, '127.0.0.1', ready));
   const connectUrl = () => `http://127.0.0.1:${(connects.address() as AddressInfo).port}`;
   const access = { tokenId, tokenSecret, routerUrl, connectUrl };
-  const settings = { ...access, pool, builder, board, tokens };
+  const settings = { ...access, pool, builder, images, board, tokens };
   add(server, definitions.ModalClientDefinition, controlPlane(settings));
   add(server, definitions.TaskCommandRouterDefinition, commandRouter(pool, board, tokens));
   port = await server.listen(`127.0.0.1:${Number(process.env.VMUX_MODAL_EMULATOR_PORT || 0)}`);
 
   const control = createHttpServer((request, response) => {
-    answer(request, pool, builder, board, tokenSecret).then(
+    answer(request, { pool, builder, images, board }, tokenSecret).then(
       (body) => response.end(JSON.stringify(body)),
       (fault: Error) => {
         response.statusCode = 400;
@@ -121,12 +124,17 @@ const ENDINGS: Readonly<Record<string, StatusNumber>> = {
   timeout: STATUS.timeout,
 };
 
+interface Stage {
+  readonly pool: WorkerPool;
+  readonly builder: ImageBuilder;
+  readonly images: ImageShelf;
+  readonly board: FaultBoard;
+}
+
 /** For tests and the curious: sets faults and ends sandboxes. */
 async function answer(
   request: IncomingMessage,
-  pool: WorkerPool,
-  builder: ImageBuilder,
-  board: FaultBoard,
+  { pool, builder, images, board }: Stage,
   secret: string,
 ): Promise<unknown> {
   if (request.headers.authorization !== `Bearer ${secret}`) throw new Error('wrong token');
@@ -138,6 +146,13 @@ async function answer(
     return { input: board.inputCalls, connects: board.connects };
   if (request.method === 'GET' && request.url === '/builds')
     return builder.all.map(({ log: _, ...build }) => build);
+  if (request.method === 'GET' && request.url === '/images')
+    return images.all.map((image) => ({
+      ...image,
+      creates: pool.all.filter(({ imageId }) => imageId === image.imageId).length,
+    }));
+  const [, imageId = ''] = /^\/images\/(im-\w+)$/.exec(request.url ?? '') ?? [];
+  if (request.method === 'DELETE' && imageId) return { removed: await images.remove(imageId) };
   if (request.method === 'PUT' && request.url === '/faults') {
     board.set(parseFaults(JSON.parse(text)));
     return board.faults;

@@ -21,6 +21,14 @@ export interface SandboxDefinition {
   };
 }
 
+export interface SnapshotRequest {
+  readonly taskId: string;
+  /** The same for every repeat of one call. */
+  readonly snapshotId: string;
+  /** 0: for ever. */
+  readonly ttlSeconds: number;
+}
+
 export interface CreateRequest {
   readonly appId: string;
   readonly definition?: SandboxDefinition;

@@ -1,10 +1,18 @@
 import { randomBytes } from 'node:crypto';
-import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { hasEnded, type NativeCheckpoint, type SandboxDriver } from '@vmux/runner-kit';
+import { hasEnded, type SandboxDriver } from '@vmux/runner-kit';
 import { Box } from './box';
 import type { FaultBoard } from './faults';
-import { type CreateRequest, type Result, STATUS, type StatusNumber, type Tag } from './wire';
+import { type ImageShelf, writeJson } from './image-shelf';
+import {
+  type CreateRequest,
+  type Result,
+  type SnapshotRequest,
+  STATUS,
+  type StatusNumber,
+  type Tag,
+} from './wire';
 
 /** What survives the emulator, as a sandbox on Modal survives whoever asked for it. */
 interface Remembered {
@@ -17,6 +25,7 @@ interface Remembered {
   readonly isV2: boolean;
   readonly tags: readonly Tag[];
   readonly gpu: string;
+  readonly imageId: string;
   readonly scheduled: boolean;
   readonly result: Result | null;
 }
@@ -34,10 +43,11 @@ export class WorkerPool {
   private readonly sandboxes = new Map<string, Emulated>();
   private readonly finished = new Map<string, AbortController>();
   private readonly changes = new Set<() => void>();
-  private readonly images = new Map<string, NativeCheckpoint>();
+  private readonly snapshots = new Map<string, Promise<string>>();
 
   constructor(
     private readonly driver: SandboxDriver,
+    private readonly images: ImageShelf,
     private readonly dir: string,
     private readonly board: FaultBoard,
     private readonly log: (message: string) => void,
@@ -47,12 +57,8 @@ export class WorkerPool {
   async open(): Promise<void> {
     await mkdir(this.dir, { recursive: true, mode: 0o700 });
     for (const file of await readdir(this.dir)) {
-      if (!file.endsWith('.json')) continue;
+      if (!file.startsWith('sb-') || !file.endsWith('.json')) continue;
       const text = await readFile(join(this.dir, file), 'utf8');
-      if (file.startsWith('im-')) {
-        this.images.set(file.slice(0, -'.json'.length), JSON.parse(text));
-        continue;
-      }
       const remembered = JSON.parse(text) as Remembered;
       const box = new Box(this.driver, boxIdOf(remembered.sandboxId));
       this.sandboxes.set(remembered.sandboxId, { ...remembered, box });
@@ -101,6 +107,7 @@ export class WorkerPool {
       isV2,
       tags,
       gpu: gpuConfig ? `${gpuConfig.gpuType}:${gpuConfig.count}` : '',
+      imageId: definition.imageId,
       scheduled: false,
       result: null,
       box: new Box(this.driver, boxIdOf(sandboxId)),
@@ -115,7 +122,7 @@ export class WorkerPool {
         diskMiB: DISK_MIB,
         pids: PIDS,
       };
-      const snapshot = this.images.get(definition.imageId);
+      const snapshot = this.images.diskOf(definition.imageId);
       await emulated.box.create({ limits, image: null, egress: false, gpu: null }, snapshot);
       const { entrypointArgs: argv, workdir: cwd } = definition;
       await emulated.box.start({ argv, cwd, env: {} });
@@ -133,25 +140,17 @@ export class WorkerPool {
     return emulated;
   }
 
-  /** An image of a sandbox's files as they are now. */
-  async snapshot({ box }: Emulated): Promise<string> {
-    const imageId = `im-${base62(22)}`;
-    await this.keepImage(imageId, await box.snapshot());
-    return imageId;
-  }
-
-  hasImage(imageId: string): boolean {
-    return this.images.has(imageId);
-  }
-
-  /** Nothing for an image of a registry, which is the root that every sandbox has. */
-  imageOf(imageId: string): NativeCheckpoint | undefined {
-    return this.images.get(imageId);
-  }
-
-  async keepImage(imageId: string, taken: NativeCheckpoint): Promise<void> {
-    await this.write(imageId, taken);
-    this.images.set(imageId, taken);
+  /** An image of a sandbox's files as they are now; asked for again it is the image of then. */
+  snapshot({ box }: Emulated, { snapshotId, ttlSeconds }: SnapshotRequest): Promise<string> {
+    const take = async () => {
+      const imageId = `im-${base62(22)}`;
+      await this.images.keep(imageId, await box.snapshot(), ttlSeconds);
+      return imageId;
+    };
+    const taken = this.snapshots.get(snapshotId) ?? take();
+    this.snapshots.set(snapshotId, taken);
+    taken.catch(() => this.snapshots.delete(snapshotId));
+    return taken;
   }
 
   async setTags(sandboxId: string, tags: readonly Tag[]): Promise<void> {
@@ -254,17 +253,7 @@ export class WorkerPool {
   private async keep(sandbox: Emulated): Promise<void> {
     this.sandboxes.set(sandbox.sandboxId, sandbox);
     const { box: _, ...remembered } = sandbox;
-    await this.write(sandbox.sandboxId, remembered);
-  }
-
-  private async write(name: string, content: object): Promise<void> {
-    const file = join(this.dir, `${name}.json`);
-    const draft = `${file}.${randomBytes(4).toString('hex')}`;
-    await writeFile(draft, JSON.stringify(content), { mode: 0o600 });
-    await rename(draft, file).catch(async (fault) => {
-      await rm(draft, { force: true });
-      throw fault;
-    });
+    await writeJson(this.dir, sandbox.sandboxId, remembered);
   }
 }
 

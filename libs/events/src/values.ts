@@ -231,7 +231,13 @@ export const checkpoint = struct({
   manifestDigest: sha256Hex,
   bytes: integer(0),
   newBytes: integer(0),
-  native: nullable(struct({ provider, runnerId, ref: text(1024, 1) })),
+  native: nullable(
+    withOptional(
+      struct({ provider, runnerId, ref: text(1024, 1) }),
+      /** Not with that runner alone: every one of the pool has it in its reach. */
+      { pool: poolName },
+    ),
+  ),
   base,
 });
 export type Checkpoint = Shaped<typeof checkpoint>;

@@ -41,7 +41,7 @@ export function driverContract(
   });
 }
 
-/** Registers the tests of drivers that keep checkpoints in a form made out of the portable one. */
+/** Registers the tests of drivers that keep checkpoints in a form beside the portable one. */
 export function layersOn(
   name: string,
   openTarget: () => Promise<ContractTarget>,

@@ -133,6 +133,11 @@ export interface CheckpointOptions extends CallOptions {
   readonly name?: string;
 }
 
+export interface SnapshotOptions extends CallOptions {
+  /** By the sandbox's clock: what has changed after it is the workload's, in what is restored from it too. */
+  readonly sinceNs: bigint;
+}
+
 /**
  * Creates, finds, freezes and ends sandboxes and opens byte pipes to their supervisors; what happens
  * inside one is the supervisor's. Faults are `DriverUnavailable` (try again), `DriverRefused` (never) and
@@ -207,6 +212,13 @@ export interface SandboxDriver {
    * is restored from that form is looked at, and what is not as it was is put right.
    */
   keeper?(id: SandboxId, artifact: string, options?: CallOptions): Promise<CheckpointKeeper>;
+
+  /**
+   * Of drivers whose own form is the provider's snapshot of a disk: keeps the files of a sandbox in which
+   * nothing runs now, while its portable form is read. What is restored from it is looked at like what a
+   * `keeper` kept. Every driver of the same pool can restore it.
+   */
+  snapshot?(id: SandboxId, options: SnapshotOptions): Promise<NativeCheckpoint>;
 
   /** Every checkpoint that this driver has, the oldest first. */
   checkpoints?(

@@ -19,6 +19,9 @@ export class DriverUnavailable extends SandboxError {
   }
 }
 
+/** The provider's own form of a checkpoint is not what it should be: the portable one is used next. */
+export class SnapshotUnusable extends DriverUnavailable {}
+
 export type RefusalReason =
   /** The driver or this machine has no such ability. */
   | 'unsupported'

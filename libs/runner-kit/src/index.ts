@@ -17,6 +17,7 @@ export {
   type SandboxLimits,
   type SandboxRecord,
   type SandboxSpec,
+  type SnapshotOptions,
 } from './driver';
 export {
   DriverRefused,

@@ -29,6 +29,8 @@ export interface Frozen {
 export interface Scan {
   /** By the sandbox's own clock. */
   readonly scannedAtNs: bigint;
+  /** What has changed after this time counts as the workload's. */
+  readonly sinceNs: bigint;
   /** Some at a time. */
   readonly entries: AsyncGenerator<readonly ScannedEntry[]>;
 }
@@ -122,8 +124,9 @@ export class SupervisorTrees {
     const frameOf = (id: number) => body.frame(FRAME.scan, id);
     const bytes = readBytes(this.connection, 'SCAN', frameOf, signal, TREE_WINDOW);
     const feed = new ByteFeed(bytes, 'SCAN');
-    const scannedAtNs = (await feed.take(17)).readBigUInt64LE(0);
-    return { scannedAtNs, entries: entriesOf(feed) };
+    const head = await feed.take(17);
+    const [scannedAtNs, sinceNs] = [head.readBigUInt64LE(0), head.readBigUInt64LE(8)];
+    return { scannedAtNs, sinceNs, entries: entriesOf(feed) };
   }
 
   /** The bytes of files, by path, one after the other, in the order given. */

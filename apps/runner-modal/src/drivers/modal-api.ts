@@ -167,13 +167,25 @@ export class ModalApi {
     });
   }
 
-  /** The file system as an image of Modal's own; its id. */
-  snapshot(sandboxId: string): Promise<string> {
+  /** The file system as an image of Modal's own; its id. A repeat within the call is the same snapshot. */
+  snapshot(
+    sandboxId: string,
+    limits: { readonly ttlMs: number; readonly timeoutMs: number },
+  ): Promise<string> {
     return this.call(async () => {
       const sandbox = await this.attach(sandboxId);
-      const image = await sandbox.snapshotFilesystem({ ttlMs: null, timeoutMs: 600_000 });
-      return image.imageId;
+      return (await sandbox.snapshotFilesystem(limits)).imageId;
     });
+  }
+
+  /** Undefined when Modal has no such image, or has it no more. */
+  imageOf(imageId: string): Promise<Image | undefined> {
+    return this.call(() => this.client.images.fromId(imageId).catch(unlessNotFound));
+  }
+
+  /** Deleting twice is deleting. */
+  deleteImage(imageId: string): Promise<void> {
+    return this.call(() => this.client.images.delete(imageId).catch(unlessNotFound));
   }
 
   close(): void {
@@ -206,6 +218,10 @@ export class ModalApi {
       throw translated(error);
     }
   }
+}
+
+function unlessNotFound(error: unknown): undefined {
+  if (!(error instanceof NotFoundError)) throw error;
 }
 
 /** V1 sandboxes, those with a GPU, have ids of another shape. */

@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import type { Duplex } from 'node:stream';
 import {
@@ -13,23 +12,29 @@ import {
   SandboxError,
   SandboxGone,
   type SandboxId,
-  type SandboxLimits,
   type SandboxRecord,
   type SandboxSpec,
+  type SnapshotOptions,
   SupervisorClient,
 } from '@vmux/runner-kit';
+import type { Image } from 'modal';
 import { openConnectPipe } from './connect-pipe';
 import { GPUS, gpuOf } from './gpus';
 import { type ListedSandbox, ModalApi, type ModalSettings, TERMINATED } from './modal-api';
 import { messageOf } from './modal-faults';
-import type { WantedImage } from './modal-images';
 import { ModalPipe } from './modal-pipe';
+import { goneFromModal, ModalSnapshots } from './modal-snapshots';
+import { idTags, limitTags, nameIn, nameOf, recordedIn, TAG } from './modal-tags';
 import { bootCommand, PIPE_COMMAND, uploadCommand } from './supervisor-boot';
 import { imageNamed } from './templates';
 
 export interface ModalDriverSettings extends ModalSettings {
   readonly runnerId: string;
   readonly supervisorFile: string;
+  /** Where it is written down which snapshots this runner has had made. */
+  readonly snapshotsDirectory: string;
+  /** How long a sandbox may stand still for a snapshot; half a minute without it. */
+  readonly snapshotWithinMs?: number;
   /** For sessions that name no image. */
   readonly defaultImage: string;
   /** Whole seconds; Modal's longest without it. */
@@ -47,17 +52,6 @@ const GREET_PAUSE_MS = 100;
 const SHOWN_LOG = 500;
 const UPLOAD_PIECE_BYTES = 512 * 1024;
 
-const TAG = {
-  runner: 'vmux-runner',
-  session: 'vmux-session',
-  epoch: 'vmux-epoch',
-  instance: 'vmux-instance',
-  limits: 'vmux-limits',
-  /** Its supervisor has answered. */
-  made: 'vmux-made',
-  destroyed: 'vmux-destroyed',
-} as const;
-
 /**
  * Sandboxes on Modal, GPUs among them. The supervisor is the entry point, put into the sandbox as a file
  * and reached over an exec's stdio. A sandbox is found by its name, which comes from the session's epoch
@@ -66,6 +60,7 @@ const TAG = {
 export class ModalDriver implements SandboxDriver {
   readonly provider = 'modal';
   private readonly api: ModalApi;
+  private readonly snapshots: ModalSnapshots;
   private readonly found = new Map<string, string>();
   private readonly making = new Set<string>();
   private readonly warnings = new Map<string, NodeJS.Timeout>();
@@ -74,20 +69,26 @@ export class ModalDriver implements SandboxDriver {
 
   constructor(private readonly settings: ModalDriverSettings) {
     this.api = new ModalApi(settings);
+    this.snapshots = new ModalSnapshots(
+      this.api,
+      settings.snapshotsDirectory,
+      settings.snapshotWithinMs,
+    );
   }
 
   async capabilities(): Promise<DriverCapabilities> {
     const missing = {
       suspend: 'Modal cannot stop a sandbox without ending it: it is checkpointed and released',
       memorySnapshot: 'memory snapshots of Modal are experimental and not used',
-      diskLimit: 'Modal takes no disk limit for a sandbox',
+      diskLimit: NO_DISK_LIMIT,
+      checkpoint: NOT_ALONE,
     };
     if (!this.settings.tokenId || !this.settings.tokenSecret) {
       const reason = 'no Modal token: set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET';
       return { available: false, reason, offered: [], missing };
     }
     try {
-      const offered = ['gpu', 'checkpoint', 'fork', 'pty', 'previews', 'egress', 'build'] as const;
+      const offered = ['gpu', 'fork', 'pty', 'previews', 'egress', 'build'] as const;
       // Sandboxes belong to the app: whoever has a token for it reaches them.
       const pool = await this.api.reach();
       return { available: true, reason: null, offered: [...offered], pool, missing, gpus: GPUS };
@@ -98,34 +99,49 @@ export class ModalDriver implements SandboxDriver {
 
   create(spec: SandboxSpec, options: CreateOptions = {}): Promise<void> {
     const from = imageNamed(spec.image ?? this.settings.defaultImage);
-    return this.createFrom(spec, { from, build: spec.build ?? [] }, options);
+    const wanted = { from, build: spec.build ?? [] };
+    const { onStage = () => undefined } = options;
+    const image = () => this.api.image(wanted, (log) => onStage('building', lastLines(log)));
+    return this.createFrom(spec, image, null, options);
   }
 
-  restore(spec: SandboxSpec, from: NativeCheckpoint, options: CreateOptions = {}): Promise<void> {
-    return this.createFrom(spec, { from: from.ref, build: [] }, options);
+  async restore(
+    spec: SandboxSpec,
+    { ref }: NativeCheckpoint,
+    options: CreateOptions = {},
+  ): Promise<void> {
+    const { image, sinceNs } = await this.snapshots.find(ref);
+    await this.createFrom(spec, async () => image, { ref, sinceNs }, options);
   }
 
   private async createFrom(
     spec: SandboxSpec,
-    wanted: WantedImage,
+    imageFor: () => Promise<Image>,
+    restored: { readonly ref: string; readonly sinceNs: bigint } | null,
     { signal, onStage = () => undefined }: CreateOptions,
   ): Promise<void> {
     const { id, limits, egress } = spec;
     checkId(id);
+    if (spec.needsDiskLimit)
+      throw new DriverRefused('unsupported', `${NO_DISK_LIMIT}: ask for no disk size`);
     const gpu = spec.gpu ? gpuOf(spec.gpu) : undefined;
     const name = nameOf(id);
     if (await this.api.find(name)) throw new DriverRefused('exists', 'the sandbox exists already');
-    const building = this.api.image(wanted, (log) => onStage('building', lastLines(log)));
-    const image = await unlessAborted(building, signal);
+    const image = await unlessAborted(imageFor(), signal);
     signal?.throwIfAborted();
     const createdAtMs = Date.now();
-    const tags = this.tagsOf(id, limits);
+    const tags = {
+      ...idTags(id),
+      ...limitTags(limits),
+      [TAG.runner]: this.settings.runnerId,
+      ...(restored ? { [TAG.restored]: restored.ref } : {}),
+    };
     this.making.add(name);
     if (gpu) onStage('queued', `waiting for ${gpu} on Modal`);
     const creating = this.api.create({
       name,
       image,
-      command: bootCommand(id, limits.pids),
+      command: bootCommand(id, limits.pids, restored?.sinceNs),
       cores: Math.max(LEAST_CORES, limits.cpus / CPUS_PER_CORE),
       memoryMiB: limits.memoryMiB,
       gpu,
@@ -133,9 +149,12 @@ export class ModalDriver implements SandboxDriver {
       timeoutMs: this.lifetimeMs,
       tags,
     });
+    creating.catch(() => undefined);
     try {
       // A GPU may be queued for minutes, and the SDK cannot be told to stop waiting.
-      const sandboxId = await unlessAborted(creating, signal);
+      const sandboxId = await unlessAborted(creating, signal).catch((error) => {
+        throw restored && error instanceof SandboxGone ? goneFromModal() : error;
+      });
       onStage('starting', null);
       this.found.set(name, sandboxId);
       await this.upload(id, sandboxId, signal);
@@ -211,9 +230,22 @@ export class ModalDriver implements SandboxDriver {
     throw new DriverRefused('unsupported', 'a sandbox on Modal cannot be suspended');
   }
 
-  async checkpoint(id: SandboxId): Promise<NativeCheckpoint> {
-    const ref = await this.api.snapshot(await this.running(id));
-    return { ref, bytes: 0 };
+  async checkpoint(): Promise<NativeCheckpoint> {
+    throw new DriverRefused('unsupported', NOT_ALONE);
+  }
+
+  async snapshot(id: SandboxId, { sinceNs, signal }: SnapshotOptions): Promise<NativeCheckpoint> {
+    const sandboxId = await this.running(id);
+    const taking = this.snapshots.take(sandboxId, id.sessionId, sinceNs);
+    return { ref: await unlessAborted(taking, signal), bytes: 0 };
+  }
+
+  checkpoints(): Promise<readonly { readonly ref: string; readonly sessionId: string }[]> {
+    return this.snapshots.all();
+  }
+
+  forget(ref: string): Promise<void> {
+    return this.snapshots.forget(ref);
   }
 
   onEnding(listener: (id: SandboxId, endsAtMs: number) => void): void {
@@ -251,15 +283,6 @@ export class ModalDriver implements SandboxDriver {
       name,
       setTimeout(() => this.warn(id, endsAtMs), inMs),
     );
-  }
-
-  private tagsOf(id: SandboxId, limits: SandboxLimits): Record<string, string> {
-    const { cpus, memoryMiB, diskMiB, pids } = limits;
-    return {
-      ...idTags(id),
-      [TAG.runner]: this.settings.runnerId,
-      [TAG.limits]: [cpus, memoryMiB, diskMiB, pids].join(' '),
-    };
   }
 
   private async idOf(id: SandboxId): Promise<string | undefined> {
@@ -326,39 +349,15 @@ export class ModalDriver implements SandboxDriver {
   }
 }
 
+const NO_DISK_LIMIT = 'Modal takes no disk limit for a sandbox';
+const NOT_ALONE = 'a snapshot of Modal is taken beside the portable form, at the same moment';
+
 /** Whoever made it is gone, perhaps while it was queued: it may never get its supervisor. */
 const UNFINISHED: Probe = { state: 'gone', evidence: 'on Modal: it was never finished' };
-
-export const nameOf = ({ sessionId, epoch, instance }: SandboxId): string =>
-  `vmux-${createHash('sha256').update(`${sessionId}/${epoch}/${instance}`).digest('hex').slice(0, 40)}`;
-
-const idTags = ({ sessionId, epoch, instance }: SandboxId): Record<string, string> => ({
-  [TAG.session]: sessionId,
-  [TAG.epoch]: String(epoch),
-  [TAG.instance]: instance,
-});
-
-function recordedIn(
-  tags: Readonly<Record<string, string>>,
-): { readonly id: SandboxId; readonly limits: SandboxLimits } | undefined {
-  const sessionId = tags[TAG.session];
-  const instance = tags[TAG.instance];
-  const epoch = Number(tags[TAG.epoch]);
-  const [cpus, memoryMiB, diskMiB, pids] = (tags[TAG.limits] ?? '').split(' ').map(Number);
-  if (!sessionId || !instance || !Number.isSafeInteger(epoch)) return undefined;
-  if (!cpus || !memoryMiB || !diskMiB || !pids) return undefined;
-  const limits = { cpus, memoryMiB, diskMiB, pids };
-  return { id: { sessionId, epoch, instance }, limits };
-}
 
 /** The end of a build's log, from a line's beginning. */
 const lastLines = (log: string): string | null =>
   log.length > SHOWN_LOG ? log.slice(-SHOWN_LOG).replace(/^[^\n]*\n/, '') : log || null;
-
-const nameIn = (tags: Readonly<Record<string, string>>): string | undefined => {
-  const ours = recordedIn(tags);
-  return ours && nameOf(ours.id);
-};
 
 function probeOf(ending: { readonly status: number; readonly detail: string } | undefined): Probe {
   return ending ? { state: 'gone', evidence: `on Modal: ${ending.detail}` } : { state: 'running' };

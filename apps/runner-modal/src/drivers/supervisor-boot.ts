@@ -12,14 +12,19 @@ const LEASE_SECONDS = 3600;
  * processes: the shell's own is set, for what it is worth there. A snapshot's image brings the spool of
  * another sandbox along; it is foreign and removed.
  */
-export function bootCommand({ epoch, instance }: SandboxId, pids: number): readonly string[] {
+export function bootCommand(
+  { epoch, instance }: SandboxId,
+  pids: number,
+  sinceNs: bigint | undefined,
+): readonly string[] {
+  const since = sinceNs === undefined ? '' : ` --since-ns=${sinceNs}`;
   const script = [
     `rm -rf ${OURS}`,
     `mkdir -m 700 ${OURS}`,
     `: > ${cleared(instance)}`,
     `until [ -x ${SUPERVISOR} ]; do sleep 0.05; done`,
     `ulimit -u ${pids} 2>/dev/null || ulimit -p ${pids} 2>/dev/null`,
-    `exec ${SUPERVISOR} run --listen=${SOCKET} --spool=${OURS}/spool --epoch=${epoch} --instance=${instance} --lease-seconds=${LEASE_SECONDS}`,
+    `exec ${SUPERVISOR} run --listen=${SOCKET} --spool=${OURS}/spool --epoch=${epoch} --instance=${instance} --lease-seconds=${LEASE_SECONDS}${since}`,
   ].join('; ');
   return ['sh', '-c', script];
 }

@@ -81,8 +81,14 @@ const restoredFrom = (session: Living, { operation }: Wanted): Checkpoint | unde
 };
 
 /** Who has the checkpoint in its provider's own form: from there it is restored the fastest. */
-const holderOf = (checkpoint: Checkpoint | undefined, provider: string): Pick<Asked, 'rather'> =>
-  checkpoint?.native?.provider === provider ? { rather: checkpoint.native.runnerId } : {};
+function holderOf(
+  checkpoint: Checkpoint | undefined,
+  provider: string,
+): Pick<Asked, 'rather' | 'ratherOf'> {
+  const { native } = checkpoint ?? {};
+  if (native?.provider !== provider) return {};
+  return native.pool === undefined ? { rather: native.runnerId } : { ratherOf: native.pool };
+}
 
 /** What is not stored yet is with its holder alone: the sandbox waits for that one. */
 const canRestore = (checkpoint: Checkpoint | undefined, found: Placement | null): boolean =>

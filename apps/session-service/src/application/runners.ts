@@ -19,6 +19,8 @@ export interface Wanted {
   readonly except?: string;
   /** This one, if it has room: it has at hand what the sandbox begins with. */
   readonly rather?: string;
+  /** One of this pool, if any has room: they all have it at hand. */
+  readonly ratherOf?: string;
 }
 
 /** The runners that this process hears. A hint for placement, never a fact about a session. */
@@ -66,6 +68,9 @@ export class Runners {
     const holder = wanted.rather === undefined ? undefined : this.heard.get(wanted.rather);
     const there = holder && this.isFresh(holder) ? fits(holder, wanted) : null;
     if (there) return there;
+    const { ratherOf, ...anywhere } = wanted;
+    const near = ratherOf === undefined ? null : this.find({ ...anywhere, pool: ratherOf });
+    if (near) return near;
     let best: { heard: Heard; placement: Placement; room: number } | null = null;
     for (const heard of this.heard.values()) {
       const placement = this.isFresh(heard) ? fits(heard, wanted) : null;

@@ -10,6 +10,7 @@ import { FileIndex } from '../work/checkpoint-index';
 import { removedBy } from '../work/removed-by';
 import { restoreCheckpoint } from '../work/restore-checkpoint';
 import { takeCheckpoint } from '../work/take-checkpoint';
+import type { MadeOf } from '../work/unlike';
 import type { Bench, Opened } from './bench';
 
 /** The store, and what a runner does with it, on sandboxes of the driver under test. */
@@ -47,6 +48,7 @@ export class CheckpointBench {
       driver?: SandboxDriver;
       /** What the sandbox was made of. */
       over?: Checkpoint;
+      alongside?: (sinceNs: bigint) => Promise<void>;
     } = {},
   ): Promise<Checkpoint> {
     const signal = more.signal ?? new AbortController().signal;
@@ -60,6 +62,7 @@ export class CheckpointBench {
         ...((await (more.driver ?? this.bench.driver).removed?.(id)) ?? []),
         ...(await removedBy(this.store, more.over?.artifact ?? null)),
       ],
+      alongside: more.alongside,
       maxBytes: 2 ** 33,
       hold: more.hold ?? false,
       signal,
@@ -74,7 +77,7 @@ export class CheckpointBench {
     more: {
       index?: FileIndex;
       allowBaseChange?: boolean;
-      present?: boolean;
+      present?: MadeOf;
       store?: ChunkStore;
     } = {},
   ): Promise<string> {
@@ -82,7 +85,7 @@ export class CheckpointBench {
     return restoreCheckpoint(checkpoint, {
       client: into.client,
       store: more.store ?? this.store,
-      present: more.present ?? false,
+      present: more.present,
       index: more.index ?? new FileIndex(),
       base: await baseOf(into.client.files, null, signal),
       allowBaseChange: more.allowBaseChange ?? false,

@@ -31,6 +31,7 @@ const ENTRY_BYTES = 200;
 
 export interface ScannedTree {
   readonly scannedAtNs: bigint;
+  readonly sinceNs: bigint;
   readonly entries: readonly ScannedEntry[];
   /** What the listing takes here. */
   readonly bytes: number;
@@ -45,7 +46,7 @@ export async function scanTree(
   maxScanBytes: number,
   signal: AbortSignal,
 ): Promise<ScannedTree> {
-  const { scannedAtNs, entries: scanned } = await client.trees.scan(EXCLUDED, { signal });
+  const { entries: scanned, ...times } = await client.trees.scan(EXCLUDED, { signal });
   const entries: ScannedEntry[] = [];
   let bytes = 0;
   for await (const some of scanned)
@@ -57,7 +58,7 @@ export async function scanTree(
       if (bytes > maxScanBytes) throw new LargeTree(`more than ${entries.length} changed files`);
       entries.push(entry);
     }
-  return { scannedAtNs, entries, bytes };
+  return { ...times, entries, bytes };
 }
 
 function checkPlace({ path }: ScannedEntry, last: ScannedEntry | undefined): void {

@@ -7,7 +7,7 @@ import {
 } from '@vmux/artifacts';
 import type { Base, Checkpoint } from '@vmux/events';
 import type { CreateOptions, SandboxDriver, SandboxSpec } from '../driver';
-import { DriverRefused, DriverUnavailable, SandboxError } from '../errors';
+import { DriverRefused, DriverUnavailable, SandboxError, SnapshotUnusable } from '../errors';
 import { Bases, baseOf } from './base-of';
 import { FileIndexes, indexKeyOf } from './file-indexes';
 import { IndexFiles } from './index-files';
@@ -18,6 +18,7 @@ import { restoreCheckpoint } from './restore-checkpoint';
 import type { Origin, RunnerJournal } from './runner-journal';
 import type { Held, Log } from './sandboxes';
 import { type TakenTree, takeCheckpoint } from './take-checkpoint';
+import type { MadeOf } from './unlike';
 
 export interface CheckpointsSettings {
   readonly runnerId: string;
@@ -91,20 +92,27 @@ export class Checkpoints {
     const client = await worker.client();
     const { limits, madeOf = null } = await driver.adopt(id, { signal });
     const removedBefore = await removedBy(store, madeOf);
+    const alongside = this.native.alongside({ id, driver, worker });
     const taken = await takeCheckpoint({
       client,
       store,
       index: await this.indexes.of(indexKeyOf(id)),
       base: origin?.base ?? UNKNOWN_BASE,
       removed: async () => [...((await driver.removed?.(id, { signal })) ?? []), ...removedBefore],
+      alongside: alongside.take,
       maxBytes: Math.max(LEAST_ROOM, limits.diskMiB * ROOM_FACTOR * MiB),
       hold,
       signal,
+    }).catch((error) => {
+      alongside.drop();
+      throw error;
     });
     this.native.later(() => this.indexes.keep(indexKeyOf(id)));
     if (hold) await this.untilCarried({ id, driver, worker });
     const base = origin?.base ?? UNKNOWN_BASE;
-    const kept = await this.native.keep({ id, driver, worker }, taken.artifact, store);
+    const kept =
+      (await alongside.kept()) ??
+      (await this.native.keep({ id, driver, worker }, taken.artifact, store));
     return { checkpointId, name: null, epoch: id.epoch, ...taken, native: kept, base };
   }
 
@@ -119,8 +127,11 @@ export class Checkpoints {
     const { signal } = this.settings;
     const { base: taken, manifestDigest, native } = checkpoint;
     const { restoredFrom = null } = await held.driver.adopt(held.id, { signal });
-    const present = restoredFrom !== null && restoredFrom === native?.ref;
-    if (present && !held.driver.keeper) return { base: taken, restoredDigest: manifestDigest };
+    const isMadeOfIt = restoredFrom !== null && restoredFrom === native?.ref;
+    const { keeper, snapshot } = held.driver;
+    if (isMadeOfIt && !keeper && !snapshot) return { base: taken, restoredDigest: manifestDigest };
+    const made: MadeOf = snapshot ? 'by its provider' : 'of its files';
+    const present = isMadeOfIt ? made : undefined;
     const store = this.store();
     const { base } = present ? { base: taken } : await this.originOf(held, image);
     const client = await held.worker.client();
@@ -129,6 +140,7 @@ export class Checkpoints {
       const settings = { client, store, index, base, allowBaseChange, present, signal };
       return { base, restoredDigest: await restoreCheckpoint(checkpoint, settings) };
     } catch (error) {
+      if (error instanceof SnapshotUnusable && native) this.native.spurn(native.ref);
       throw signal.aborted ? error : asDriverFault(error);
     }
   }

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import type { ChunkStore } from '@vmux/artifacts';
 import type { Base, Checkpoint } from '@vmux/events';
 import type { CreateOptions, OpenedCheckpoint, SandboxDriver, SandboxSpec } from '../driver';
-import { DriverRefused } from '../errors';
+import { DriverRefused, SnapshotUnusable } from '../errors';
 import type { ScannedEntry } from '../supervisor-tree-answers';
 import { FileIndex } from './checkpoint-index';
 import { FileIndexes } from './file-indexes';
@@ -26,6 +26,19 @@ const MAX_ARCHIVED_BYTES = 1024 * 1024 * MiB;
 const KEPT_OF_A_SESSION = 8;
 /** More than that are not worth waiting for. */
 const MAX_WAITING = 32;
+/** For so long a snapshot that was of no use is not tried again. */
+const SPURNED_MS = 10 * 60_000;
+const MAX_SPURNED = 1_000;
+
+/** What the provider takes while the sandbox stands still for the portable form. */
+export interface Alongside {
+  /** Undefined where there is no such form: nothing is taken. */
+  readonly take: ((sinceNs: bigint) => Promise<void>) | undefined;
+  /** Where it is, once both forms are there: they are of one moment. */
+  kept(): Promise<Checkpoint['native']>;
+  /** The portable form came to nothing. */
+  drop(): void;
+}
 
 /** Checkpoints in the form that a driver has of its own: taken and restored at once, whatever their size. */
 export class NativeCheckpoints {
@@ -33,6 +46,8 @@ export class NativeCheckpoints {
   private archiving: Promise<unknown> = Promise.resolve();
   private keeping: Promise<unknown> = Promise.resolve();
   private waiting = 0;
+  /** Snapshots that could not be restored, and when that was. */
+  private readonly spurned = new Map<string, number>();
 
   constructor(
     private readonly settings: NativeSettings,
@@ -89,6 +104,43 @@ export class NativeCheckpoints {
     return { provider: driver.provider, runnerId, ref };
   }
 
+  /** Of a driver whose provider takes snapshots. One that fails leaves the portable form alone. */
+  alongside({ id, driver }: Held): Alongside {
+    const { runnerId, signal, log } = this.settings;
+    let taking: Promise<string | undefined> = Promise.resolve(undefined);
+    const take = async (sinceNs: bigint) => {
+      taking = (async () => (await driver.snapshot?.(id, { sinceNs, signal }))?.ref)();
+      await taking.catch((error) => {
+        log('a checkpoint is kept in its portable form alone', { ...id, reason: String(error) });
+        taking = Promise.resolve(undefined);
+      });
+    };
+    const kept = async () => {
+      const ref = await taking;
+      if (ref === undefined) return null;
+      this.later(() => this.prune(driver, id.sessionId, ref));
+      const { pool } = await driver.capabilities({ signal });
+      const native = { provider: driver.provider, runnerId, ref };
+      return pool === undefined ? native : { ...native, pool };
+    };
+    const drop = () =>
+      this.later(async () => {
+        const ref = await taking;
+        if (ref !== undefined) await driver.forget?.(ref);
+      });
+    return { take: driver.snapshot ? take : undefined, kept, drop };
+  }
+
+  /** The provider's snapshot is not what it should be: the portable form is used for a while. */
+  spurn(ref: string): void {
+    this.spurned.delete(ref);
+    this.spurned.set(ref, Date.now());
+    for (const oldest of this.spurned.keys()) {
+      if (this.spurned.size <= MAX_SPURNED) break;
+      this.spurned.delete(oldest);
+    }
+  }
+
   /** What nobody waits for, one after the other; what comes of it is worth having, not owed. */
   later(work: () => Promise<void>): void {
     const { signal, log } = this.settings;
@@ -110,16 +162,34 @@ export class NativeCheckpoints {
     checkpoint: Checkpoint,
     options: CreateOptions,
   ): Promise<boolean> {
-    const { runnerId } = this.settings;
-    const { native, bytes } = checkpoint;
-    if (native?.runnerId !== runnerId || native.provider !== driver.provider) return false;
+    const { native, bytes, artifact } = checkpoint;
+    if (native?.provider !== driver.provider) return false;
+    if (!(await this.isInReach(driver, native))) return false;
+    const { ref } = native;
+    if (Date.now() - (this.spurned.get(ref) ?? 0) < SPURNED_MS) return false;
     try {
-      await driver.restore(spec, { ref: native.ref, bytes }, options);
+      await driver.restore(spec, { ref, bytes }, options);
       return true;
     } catch (error) {
-      if (error instanceof DriverRefused && checkpoint.artifact !== null) return false;
-      throw error;
+      if (error instanceof DriverRefused && artifact !== null) return this.doWithout(ref, error);
+      if (!driver.snapshot || artifact === null || options.signal?.aborted) throw error;
+      this.spurn(ref);
+      throw new SnapshotUnusable(String(error), { cause: error });
     }
+  }
+
+  private doWithout(ref: string, { message: reason }: Error): false {
+    this.settings.log('a checkpoint is restored from its portable form', { ref, reason });
+    return false;
+  }
+
+  private async isInReach(
+    driver: SandboxDriver,
+    { runnerId, pool }: NonNullable<Checkpoint['native']>,
+  ): Promise<boolean> {
+    const { signal } = this.settings;
+    if (pool === undefined) return runnerId === this.settings.runnerId;
+    return (await driver.capabilities({ signal })).pool === pool;
   }
 
   /** The portable form, made out of the driver's; one after the other. Told as soon as it is durable. */

@@ -1,6 +1,12 @@
 import type { ArtifactStore } from '@vmux/artifacts';
 import { type Order, type OrderNamed, Refusal, type Stage } from '@vmux/events';
-import { DriverRefused, DriverUnavailable, SandboxGone, SupervisorRefused } from '../errors';
+import {
+  DriverRefused,
+  DriverUnavailable,
+  SandboxGone,
+  SnapshotUnusable,
+  SupervisorRefused,
+} from '../errors';
 import { Checkpoints, isFinal } from './checkpoints';
 import type { Creation, Creations } from './creations';
 import { argvOf, environmentOf, signalNumber, workspaceOf } from './exec-facts';
@@ -150,8 +156,17 @@ export class OrderDesk {
       const held = sandboxes.find(sessionId, epoch);
       if (held) await sandboxes.destroy(held);
       if (fenced) throw error;
+      // From now on that one is not used.
+      if (error instanceof SnapshotUnusable) return this.createAgain(order, error);
       await failed(error.message, !final);
     }
+  }
+
+  private createAgain(order: OrderNamed<'CreateSandbox'>, { message }: Error): Promise<void> {
+    const { sessionId, epoch } = order;
+    const facts = { sessionId, epoch, reason: message };
+    this.settings.log('a checkpoint is restored from its portable form', facts);
+    return this.create(order);
   }
 
   private async adopt(order: OrderNamed<'AdoptSandbox'>): Promise<void> {

@@ -18,7 +18,7 @@ import type { FileIndex } from './checkpoint-index';
 import { scanTree } from './checkpoint-tree';
 import { scanRoom } from './scan-room';
 import { manifestEntry } from './take-checkpoint';
-import { unlike } from './unlike';
+import { type MadeOf, unlike } from './unlike';
 import { unpackStream } from './unpack-stream';
 
 export interface RestoreSettings {
@@ -29,7 +29,7 @@ export interface RestoreSettings {
   readonly base: Base;
   readonly allowBaseChange: boolean;
   /** The sandbox was made of the checkpoint: only what is not as it was is put there. */
-  readonly present?: boolean;
+  readonly present?: MadeOf | undefined;
   readonly signal: AbortSignal;
 }
 
@@ -48,7 +48,9 @@ export async function restoreCheckpoint(
   const root = await readRoot(store, checkpoint.artifact);
   if (root.treeDigest !== checkpoint.manifestDigest)
     throw new ManifestRefused('it is of another tree than the history says');
-  const wanted = settings.present ? await unlike(root, client, store, signal) : undefined;
+  const wanted = settings.present
+    ? await unlike(root, client, store, { made: settings.present, signal })
+    : undefined;
   await client.trees.unpack(unpackStream(store, root, wanted), { signal });
   const look = (maxScanBytes: number) => digestFound(root, maxScanBytes, settings);
   const { digest, contents } = await scanRoom.run(look, signal);

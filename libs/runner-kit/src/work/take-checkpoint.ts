@@ -23,6 +23,8 @@ export interface TakeSettings {
   readonly base: Base;
   /** What of the base was removed, absolute; asked while everything stands still. */
   removed(): Promise<readonly string[]>;
+  /** Done while everything stands still, with the time after which files count as the workload's. */
+  alongside?(sinceNs: bigint): Promise<void>;
   /** More than this is not a session's files but a lie about them. */
   readonly maxBytes: number;
   /** It stays frozen. */
@@ -79,6 +81,7 @@ async function takeNow(settings: TakeNow): Promise<TakenTree> {
       const [written, removed] = await Promise.all([
         reading.read(owed, 'frozen'),
         settings.removed(),
+        settings.alongside?.(tree.sinceNs),
       ]);
       const whiteouts = whiteoutsOf(removed);
       still.check();
