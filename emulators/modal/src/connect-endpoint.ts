@@ -65,13 +65,19 @@ export function connectEndpoint(pool: WorkerPool, board: FaultBoard, tokens: Tok
     });
     return { call, inside, headers: { ...LABEL, ...setCookie } };
   };
-  const counted = (which: 'bytesIn' | 'bytesOut') =>
-    new Transform({
-      transform: (chunk: Buffer, _encoding, done) => {
+  /** What goes in is as far away as an exec's input: each piece comes later, and the next does not wait. */
+  const counted = (which: 'bytesIn' | 'bytesOut') => {
+    const delayMs = () => (which === 'bytesIn' ? board.faults.inputDelayMs : 0);
+    return new Transform({
+      transform(chunk: Buffer, _encoding, done) {
         board.connects[which] += chunk.length;
-        done(null, chunk);
+        if (delayMs() === 0) return done(null, chunk);
+        setTimeout(() => this.push(chunk), delayMs());
+        done();
       },
+      flush: (done) => void setTimeout(done, delayMs()),
     });
+  };
   const refusal = (fault: unknown): Refused => {
     board.connects.refused += 1;
     return fault instanceof Refused ? fault : new Refused(500, String(fault));

@@ -13,7 +13,8 @@ export interface Faults {
   readonly queueGpus: boolean;
   /** No more sandboxes than these at once; 0: any number. */
   readonly quota: number;
-  /** Every write to an exec's input takes this much longer, as it does over a distance. */
+  /** Every write to an exec's input takes this much longer, as it does over a distance, and so does what is
+   * sent with a connect token. */
   readonly inputDelayMs: number;
   /** So many of the next snapshots come to nothing, */
   readonly failSnapshots: number;

@@ -42,7 +42,8 @@ struct stream *stream_new(struct conn *c, uint32_t id, uint8_t type, uint32_t cr
   memset(s, 0, sizeof *s);
   s->window = window ? window : reserve(LARGEST_WINDOW);
   bool bulk = type == UNPACK || type == TAR_IN || type == FILE_WRITE;
-  s->window_size = bulk ? LARGEST_WINDOW : WINDOW;
+  // What may be under way to a port: over a distance this is how fast it is.
+  s->window_size = bulk ? LARGEST_WINDOW : type == DIAL ? DIAL_WINDOW : WINDOW;
   s->source.fd = s->control.fd = -1;
   s->used = true;
   s->req = q;

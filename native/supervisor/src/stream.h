@@ -5,7 +5,7 @@
 #include "conn.h"
 
 // A checkpoint is put back over a pipe that may be long: more of it is on its way at once.
-enum { WINDOW = 65536, LARGEST_WINDOW = 4 << 20 };
+enum { WINDOW = 65536, DIAL_WINDOW = 256 << 10, LARGEST_WINDOW = 4 << 20 };
 
 // How a file process says how it went, on its control descriptor, before it exits.
 struct verdict {
