@@ -113,6 +113,18 @@ describe('connections to the ports of a sandbox', () => {
     });
   });
 
+  it('give up a direct pipe that never comes', async () => {
+    const { dials, usual, asked } = await dialling(() => new Promise(() => undefined), {
+      ...{ waitMs: 10, openWithinMs: 20 },
+    });
+    const port = await speaking();
+    expect(await heard(await dials.dial(port, usual, never))).toBe('word');
+    await until(() => asked.length === 2);
+    expect(asked[1]).toMatch(/timeout/);
+    expect(await heard(await dials.dial(port, usual, never))).toBe('word');
+    expect(asked).toHaveLength(2);
+  });
+
   it('are made again the usual way when the direct pipe breaks before they are there', async () => {
     const { dials, usual, direct, asked } = await dialling(async (pipe) => pipe());
     const port = await speaking();

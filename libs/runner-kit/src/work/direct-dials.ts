@@ -8,6 +8,7 @@ export interface DirectDialsSettings {
   readonly driver: Pick<SandboxDriver, 'openDirectPipe'>;
   readonly log: (message: string, facts?: Readonly<Record<string, unknown>>) => void;
   readonly waitMs?: number;
+  readonly openWithinMs?: number;
   readonly idleMs?: number;
   readonly firstPauseMs?: number;
 }
@@ -35,6 +36,8 @@ interface Direct {
  */
 export class DirectDials {
   private direct: Promise<Direct | undefined> | undefined;
+  /** Until then whoever dials waits for the pipe that is being opened. */
+  private awaitedUntilMs = 0;
   private notBeforeMs = 0;
   private pauseMs: number;
   private brokeEarly = false;
@@ -71,11 +74,12 @@ export class DirectDials {
     if (!this.settings.driver.openDirectPipe || this.stopping.signal.aborted) return undefined;
     if (!this.direct) {
       if (Date.now() < this.notBeforeMs) return undefined;
+      this.awaitedUntilMs = Date.now() + (this.settings.waitMs ?? WAIT_MS);
       this.direct = this.open();
     }
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<undefined>((resolve) => {
-      timer = setTimeout(() => resolve(undefined), this.settings.waitMs ?? WAIT_MS);
+      timer = setTimeout(() => resolve(undefined), Math.max(0, this.awaitedUntilMs - Date.now()));
     });
     return Promise.race([this.direct, late]).finally(() => clearTimeout(timer));
   }
@@ -83,11 +87,12 @@ export class DirectDials {
   /** Resolves with nothing when it cannot be opened, and then not again for a while. */
   private async open(): Promise<Direct | undefined> {
     const { id, driver } = this.settings;
-    const late = AbortSignal.timeout(OPEN_WITHIN_MS);
+    const late = AbortSignal.timeout(this.settings.openWithinMs ?? OPEN_WITHIN_MS);
     const signal = AbortSignal.any([this.stopping.signal, late]);
     try {
-      const pipe = await driver.openDirectPipe?.(id, { signal });
-      if (!pipe) return undefined;
+      const opening = driver.openDirectPipe?.(id, { signal });
+      if (!opening) return undefined;
+      const pipe = await unlessAborted(opening, signal);
       const client = await SupervisorClient.connect(pipe, { ...id, signal });
       if (this.stopping.signal.aborted) client.close();
       const direct: Direct = { client, openedAtMs: Date.now(), inUse: 0, idle: undefined };
@@ -139,4 +144,17 @@ export class DirectDials {
       direct.client.close();
     }, this.settings.idleMs ?? IDLE_MS).unref();
   }
+}
+
+/** A provider may never answer; a pipe that comes later is of no use. */
+function unlessAborted(opening: Promise<Duplex>, signal: AbortSignal): Promise<Duplex> {
+  return new Promise((resolve, reject) => {
+    const abort = () => {
+      reject(signal.reason);
+      opening.then((pipe) => pipe.destroy()).catch(() => undefined);
+    };
+    if (signal.aborted) return abort();
+    signal.addEventListener('abort', abort, { once: true });
+    opening.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort));
+  });
 }
