@@ -160,6 +160,7 @@ describeUnless(process.getuid?.() === 0, 'namespace sandboxes need root on Linux
       const after = await modal.connects();
       // Asked twice, and then not again for a while.
       expect(after).toMatchObject({ opened: before.opened, refused: before.refused + 2 });
+      expect(stack.output).toMatch(/response: 401.*ports are not reached directly/);
       expect(stack.output).not.toMatch(/eyJ/);
       await session.stop();
     });
