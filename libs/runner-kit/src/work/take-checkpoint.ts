@@ -71,6 +71,9 @@ async function takeNow(settings: TakeNow): Promise<TakenTree> {
   for (let ahead = 0; ; ahead++) {
     const still = await standStill(settings);
     try {
+      const removing = settings.removed();
+      // Heard of below, if it comes to that.
+      removing.catch(() => undefined);
       const tree = await scanTree(client, maxScanBytes, signal);
       const { contents, owed } = reading.known(tree);
       if (ahead < READS_AHEAD && bytesOf(owed) > WORTH_READING_AHEAD) {
@@ -80,7 +83,7 @@ async function takeNow(settings: TakeNow): Promise<TakenTree> {
       }
       const [written, removed] = await Promise.all([
         reading.read(owed, 'frozen'),
-        settings.removed(),
+        removing,
         settings.alongside?.(tree.sinceNs),
       ]);
       const whiteouts = whiteoutsOf(removed);
