@@ -20,7 +20,7 @@ import { startStack } from '../apps/cli/src/stack/stack';
 import { assemble, type Cast } from '../test/support/cast';
 import { firstProcessOf, sweep } from '../test/support/sandboxes';
 import { DockerRival, ended } from './docker-rival';
-import { LOG_EXEC, lengthen, longLog, replayed } from './growth';
+import { type Grown, grown, LOG_EXEC, replayed } from './growth';
 import { interleaved, ratioOf, rowsOf, type Times } from './interleaved';
 import { machineFacts, memoryMiB, untilIdle } from './machine';
 import type { Line } from './plot';
@@ -73,7 +73,7 @@ async function main(): Promise<void> {
 
     const compared = await compare(vmux, docker, session);
     await engine?.stop();
-    const events = await byEvents(cast, vmux, session);
+    const events = await byEvents(cast, vmux);
     const sessions = await bySessions(cast, vmux, session);
     step('done');
 
@@ -185,46 +185,54 @@ async function compare(
   };
 }
 
-async function byEvents(
-  cast: Cast,
-  vmux: Subject,
-  session: string,
-): Promise<Measured & { lines: Line[] }> {
-  const execs = new Map<number, number>();
-  const reconnects = new Map<number, number>();
-  const rows: string[][] = [];
-  for (const events of HISTORIES) {
-    step(`${events} events`);
-    await lengthen(cast, session, events);
-    await untilIdle(pidsOf(cast));
-    for (let at = 0; at < WARM_UP / 3; at++) await vmux.exec(session);
-    const execMs = await timed(EXECS, () => vmux.exec(session));
-    const log = `bench-${events.toString(16).padStart(4, '0').slice(-4)}`;
-    const bytes = await longLog(cast, log, events);
-    await untilIdle(pidsOf(cast));
-    const reconnectMs = await timed(RECONNECTS, (at) =>
+async function byEvents(cast: Cast, vmux: Subject): Promise<Measured & { lines: Line[] }> {
+  step(`sessions of ${HISTORIES.join(', ')} events`);
+  const sessions = new Map<number, string>();
+  for (const events of HISTORIES) sessions.set(events, await vmux.created());
+  const all = [...(await grown(cast, sessions))];
+  await untilIdle(pidsOf(cast));
+  for (let at = 0; at < WARM_UP / 3; at++)
+    for (const [, { session }] of all) await vmux.exec(session);
+  const labelled = (work: (grown: Grown) => () => Promise<void>) =>
+    Object.fromEntries(all.map(([events, one]) => [events, { timed: work(one) }]));
+
+  step('execs beside each history');
+  const execs = await interleaved(
+    EXECS,
+    labelled(
+      ({ session }) =>
+        () =>
+          vmux.exec(session),
+    ),
+  );
+  step('reconnects to each log');
+  const reconnects = await interleaved(
+    RECONNECTS,
+    labelled(({ log, logBytes }) =>
       // Whoever was cut off for a moment has all but the last few lines.
-      vmux.reconnect(log, LOG_EXEC, bytes - 1000 - at * 100),
-    );
-    execs.set(events, median(execMs));
-    reconnects.set(events, median(reconnectMs));
-    rows.push(
-      row(`exec /bin/true: vmux, ${figure(events)} events in the session`, execMs),
-      row(`reconnect → first byte: vmux, log of ${figure(events)} events`, reconnectMs),
-    );
-  }
-  const longest = Math.max(...HISTORIES);
+      roundsOf((at) => vmux.reconnect(log, LOG_EXEC, logBytes - 1000 - at * 100)),
+    ),
+  );
   step('replay');
+  const longest = Math.max(...HISTORIES);
+  const points = (times: Times) =>
+    HISTORIES.map((events): [number, number] => [events, median(times[events] ?? [])]);
   return {
     figures: {
-      exec_growth_1k_to_100k_events: growth(execs, 1_000, longest),
-      reconnect_ms_p50_at_100k: reconnects.get(longest) ?? Number.NaN,
-      replay_events_per_s: await replayed(cast, session),
+      exec_growth_1k_to_100k_events: ratioOf(execs, String(longest), '1000'),
+      reconnect_ms_p50_at_100k: median(reconnects[longest] ?? []),
+      replay_events_per_s: await replayed(cast, sessions.get(longest) ?? ''),
     },
-    rows,
+    rows: HISTORIES.flatMap((events) => [
+      row(`exec /bin/true: vmux, ${figure(events)} events in the session`, execs[events] ?? []),
+      row(
+        `reconnect → first byte: vmux, log of ${figure(events)} events`,
+        reconnects[events] ?? [],
+      ),
+    ]),
     lines: [
-      { name: 'exec', points: [...execs] },
-      { name: 'reconnect to first byte', points: [...reconnects] },
+      { name: 'exec', points: points(execs) },
+      { name: 'reconnect to first byte', points: points(reconnects) },
     ],
   };
 }

@@ -11,31 +11,42 @@ const BATCH = 250;
 export const LOG_EXEC = 'e0000000000b1';
 const LINE = Buffer.from('sixty-three bytes of text and the end of its line, over and over');
 
-/**
- * Makes a session's history as long as asked, as if it had had so many execs. No session service runs
- * meanwhile: it would want to see them done.
- */
-export async function lengthen(cast: Cast, session: string, events: number): Promise<void> {
-  await unattended(cast, async (store) => {
-    let revision = await headOf(store, session);
-    while (revision + 1 < events) {
-      const execs = Math.ceil(Math.min(BATCH, events - revision - 1) / 2);
-      const batch = Array.from({ length: execs }, (_, at) => execAt(revision + 1 + at * 2)).flat();
-      ({ revision } = await store.append(sessionStream(session), revision, batch));
-    }
-  });
+/** Sessions with so many events each, and a log of as many. */
+export interface Grown {
+  readonly session: string;
+  readonly log: string;
+  readonly logBytes: number;
 }
 
-async function unattended(
+/**
+ * Makes sessions' histories as long as asked, as if they had had so many execs, and beside each a session that has
+ * ended and whose log is as long. No session service runs meanwhile: it would want to see the execs done.
+ */
+export async function grown(
   { actors, openStore }: Cast,
-  work: (store: EventStore) => Promise<void>,
-): Promise<void> {
+  sessions: ReadonlyMap<number, string>,
+): Promise<ReadonlyMap<number, Grown>> {
   const services = actors.filter(({ name }) => name.startsWith('session-service'));
   for (const service of services) await service.stop();
   const store = openStore();
-  await work(store);
+  const all = new Map<number, Grown>();
+  for (const [events, session] of sessions) {
+    await lengthen(store, session, events);
+    const log = `bench-${events.toString(16).padStart(4, '0').slice(-4)}`;
+    all.set(events, { session, log, logBytes: await longLog(store, log, events) });
+  }
   await store.close();
   for (const service of services) await service.start();
+  return all;
+}
+
+async function lengthen(store: EventStore, session: string, events: number): Promise<void> {
+  let revision = await headOf(store, session);
+  while (revision + 1 < events) {
+    const execs = Math.ceil(Math.min(BATCH, events - revision - 1) / 2);
+    const batch = Array.from({ length: execs }, (_, at) => execAt(revision + 1 + at * 2)).flat();
+    ({ revision } = await store.append(sessionStream(session), revision, batch));
+  }
 }
 
 async function headOf(store: EventStore, session: string): Promise<number> {
@@ -64,19 +75,17 @@ function stored(event: SessionEvent) {
   };
 }
 
-/** A session that has ended and whose log has so many events; returns how many bytes they hold. */
-export async function longLog(cast: Cast, session: string, events: number): Promise<number> {
-  await unattended(cast, async (store) => {
-    const log = new LogBuilder(store, session, LOCAL_OWNER);
-    await log.created();
-    await log.issued(LOG_EXEC);
-    for (let at = 0; at < events; at++) {
-      log.write(LOG_EXEC, 'stdout', LINE);
-      if (at % 500 === 499) await log.flush();
-    }
-    await log.exited(LOG_EXEC);
-    await log.session(fact('SessionStopped', { at: 5, cause: 'request' }));
-  });
+/** Returns how many bytes it holds. */
+async function longLog(store: EventStore, session: string, events: number): Promise<number> {
+  const log = new LogBuilder(store, session, LOCAL_OWNER);
+  await log.created();
+  await log.issued(LOG_EXEC);
+  for (let at = 0; at < events; at++) {
+    log.write(LOG_EXEC, 'stdout', LINE);
+    if (at % 500 === 499) await log.flush();
+  }
+  await log.exited(LOG_EXEC);
+  await log.session(fact('SessionStopped', { at: 5, cause: 'request' }));
   return events * LINE.length;
 }
 
