@@ -239,8 +239,10 @@ describeUnless(process.getuid?.() === 0, 'namespace sandboxes need root on Linux
           data: expect.objectContaining({ cause: 'provider_limit', epoch: first.epoch }),
         }),
       );
-      await session.stop();
+      // It began with the snapshot that was taken when it was stored.
       const modal = new ModalControl(stack.dataDir);
+      expect(await modal.images()).toContainEqual(expect.objectContaining({ creates: 1 }));
+      await session.stop();
       await until(async () => {
         const left = await modal.sandboxesOf(session.id);
         return left.length >= 2 && left.every(({ result }) => result !== null);
