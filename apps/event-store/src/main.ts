@@ -1,3 +1,4 @@
+import '@vmux/early-jit';
 import { type Credentials, loadCredentials } from './credentials';
 import { HealthServer } from './health';
 import { log } from './log';

@@ -1,3 +1,4 @@
+import '@vmux/early-jit';
 import 'reflect-metadata';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { NestFactory } from '@nestjs/core';

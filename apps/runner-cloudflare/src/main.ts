@@ -1,3 +1,4 @@
+import '@vmux/early-jit';
 import { isLoopback, runnerConfigFrom, runnerProcess } from '@vmux/runner-kit';
 import { type WorkerAccess, workerFrom } from './config';
 import { CloudflareDriver } from './drivers/cloudflare-driver';

@@ -1,3 +1,4 @@
+import '@vmux/early-jit';
 import { join } from 'node:path';
 import { runnerProcess, type SandboxDriver } from '@vmux/runner-kit';
 import { type Config, configFrom } from './config';

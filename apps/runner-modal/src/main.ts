@@ -1,3 +1,4 @@
+import '@vmux/early-jit';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { isLoopback, runnerConfigFrom, runnerProcess } from '@vmux/runner-kit';

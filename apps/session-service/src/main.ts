@@ -1,3 +1,4 @@
+import '@vmux/early-jit';
 import 'reflect-metadata';
 import { NestFactory } from '@nestjs/core';
 import { connectEventStore } from '@vmux/event-store';

@@ -125,6 +125,14 @@ export function subscribeContract(bench: Bench): void {
       await Promise.all([slow.stop(), fast.stop()]);
     });
 
+    it('goes on while much is under way in both directions', async () => {
+      const streams = Array.from({ length: 12 }, () => bench.stream('both'));
+      const followers = streams.map((stream) => follow(stream));
+      await Promise.all(streams.map((stream) => bench.fill(stream, 1_000, 1_500)));
+      for (const follower of followers) await follower.untilEvents(1_000);
+      await Promise.all(followers.map((follower) => follower.stop()));
+    });
+
     it('ends when its signal aborts, also while it waits', async () => {
       const stream = bench.stream();
       await bench.fill(stream, 2);
