@@ -1,7 +1,7 @@
 import type { ChunkStore } from '@vmux/artifacts';
 import type { Checkpoint } from '@vmux/events';
 import { checkpointFiles } from '../work/layer-stream';
-import { type Bench, type Opened, run, shell } from './bench';
+import { type Bench, type Opened, run, shell, until } from './bench';
 import { CheckpointBench } from './checkpoint-bench';
 import { makeTree, python, shown, withoutRemovals } from './checkpoint-tree';
 
@@ -96,6 +96,27 @@ mkdir -p /opt/new; cp -a /etc/shells /opt/new; echo x > .wh.odd; mkdir -p .wh.di
       const known = bench.driver.removed ? (text: string) => text : withoutRemovals;
       expect(known(await shown(base))).toBe(known(await shown(copy)));
     }, 240_000);
+
+    it('are of the same moment as the portable form, while something writes', async () => {
+      const source = await bench.sandbox();
+      const writer = shell(
+        'i=0; while :; do i=$((i+1)); echo $i > /srv/a; echo $i > /srv/b; : > /srv/c$((i % 50)); done',
+      );
+      await source.client.start(writer);
+      await until(
+        async () => (await source.client.files.stat('/srv/c49').catch(() => false)) !== false,
+      );
+      const kept = await take(source);
+      await source.client.cancel(writer.execId, 0);
+      const portable = await bench.sandbox();
+      await checkpoints.restore(kept.checkpoint, portable);
+      const id = bench.newId();
+      await bench.driver.restore(bench.specOf(id), { ref: kept.ref, bytes: 0 });
+      const own = { id, client: await bench.connect(id) };
+      const written = shell('cd /srv; cat a b; stat -c "%n %y" a b c*');
+      const [one, other] = [own, portable].map(({ client }) => run(client, written));
+      expect((await one)?.stdout.toString()).toBe((await other)?.stdout.toString());
+    }, 120_000);
 
     it('are forgotten on request, and what was made of one goes on', async () => {
       const source = await bench.sandbox();
