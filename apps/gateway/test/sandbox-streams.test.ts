@@ -12,6 +12,12 @@ const SESSION = 'plane-0a1b';
 const EXEC = 'e000000000001';
 const ANN = { owner: 'ann' } as Caller;
 
+const requested = (epoch: number) =>
+  fact('SandboxRequested', {
+    ...{ at: 2, epoch, runnerId: 'local', provider: 'ns', capabilities: [] },
+    ...{ purpose: 'create', restore: null, allowBaseChange: false },
+  });
+
 /** A session in which a command runs, at a runner that has let go of its sandbox. */
 async function forgotten(meanwhile: (happened: (event: SessionEvent) => void) => void) {
   const view = unborn(SESSION);
@@ -24,12 +30,7 @@ async function forgotten(meanwhile: (happened: (event: SessionEvent) => void) =>
   happened(
     fact('SessionCreated', { ...created, provider: 'ns', spec: {} as never, lineage: null }),
   );
-  happened(
-    fact('SandboxRequested', {
-      ...{ at: 2, epoch: 1, runnerId: 'local', provider: 'ns', capabilities: [] },
-      ...{ purpose: 'create', restore: null, allowBaseChange: false },
-    }),
-  );
+  happened(requested(1));
   const sandbox = { epoch: 1, instance: 'i-1', runnerId: 'local' };
   happened(fact('SandboxStarted', { at: 3, ...sandbox, base: null, restored: null }));
   happened(fact('ExecIssued', { at: 4, execId: EXEC, epoch: 1, spec: EXEC_SPEC, follows: null }));
@@ -63,21 +64,40 @@ async function forgotten(meanwhile: (happened: (event: SessionEvent) => void) =>
   return streams;
 }
 
+const { signal } = new AbortController();
+
 async function typed(streams: SandboxStreams) {
-  const { signal } = new AbortController();
   const input = { op: 'stdin', execId: EXEC, writer: 1, offset: 0, eof: true } as const;
-  const asked = streams.inExec(ANN, SESSION, EXEC, signal, async (place) => {
-    const stream = await streams.open(place, input, signal);
-    stream.end();
-    return stream.result;
-  });
-  return apiErrorOf(
+  return faultOf(
+    streams.inExec(ANN, SESSION, EXEC, signal, async (place) => {
+      const stream = await streams.open(place, input, signal);
+      stream.end();
+      return stream.result;
+    }),
+  );
+}
+
+async function looked(streams: SandboxStreams) {
+  const stat = { op: 'stat', path: '/', user: null, followLink: true } as const;
+  return faultOf(
+    streams.inSandbox(ANN, SESSION, signal, async (place) => {
+      const stream = await streams.open(place, stat, signal);
+      return stream.result;
+    }),
+  );
+}
+
+const faultOf = async (asked: Promise<unknown>) =>
+  apiErrorOf(
     await asked.then(
       () => 'taken',
       (fault) => fault,
     ),
   );
-}
+
+const lost = fact('SandboxLost', {
+  ...{ at: 6, epoch: 1, instance: 'i-1', evidence: { kind: 'probe', message: 'gone' } },
+});
 
 describe('input for a sandbox that its runner has let go of', () => {
   afterEach(releaseAll);
@@ -95,6 +115,34 @@ describe('input for a sandbox that its runner has let go of', () => {
   it('may be given again, when nothing has changed: the sandbox is the session’s still', async () => {
     const streams = await forgotten(() => undefined);
     const fault = await typed(streams);
+    expect(fault).toMatchObject({ code: 'runner_unreachable', retryAfterSeconds: 1 });
+  });
+});
+
+describe('a file in a sandbox that its runner has let go of', () => {
+  afterEach(releaseAll);
+
+  it('is not there, when the history says by now that the sandbox is lost', async () => {
+    const streams = await forgotten((happened) => happened(lost));
+    expect(await looked(streams)).toMatchObject({
+      code: 'not_running',
+      details: { status: 'lost' },
+    });
+  });
+
+  it('may be asked for again in another sandbox, when there is one by now', async () => {
+    const streams = await forgotten((happened) => {
+      const sandbox = { epoch: 2, instance: 'i-2', runnerId: 'local' };
+      happened(lost);
+      happened(requested(2));
+      happened(fact('SandboxStarted', { at: 7, ...sandbox, base: null, restored: null }));
+    });
+    expect(await looked(streams)).toMatchObject({ code: 'stale_epoch', retryAfterSeconds: 1 });
+  });
+
+  it('may be asked for again, when nothing has changed', async () => {
+    const streams = await forgotten(() => undefined);
+    const fault = await looked(streams);
     expect(fault).toMatchObject({ code: 'runner_unreachable', retryAfterSeconds: 1 });
   });
 });

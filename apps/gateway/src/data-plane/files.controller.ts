@@ -174,11 +174,12 @@ export class FilesController {
   }
 
   private ask(caller: Caller, sessionId: string, reply: FastifyReply, request: SandboxRequest) {
-    return this.transfers.during(caller, reply, async (signal) => {
-      const place = await this.streams.sandbox(caller, sessionId, signal);
-      const stream = await this.streams.open(place, request, signal);
-      return stream.result;
-    });
+    return this.transfers.during(caller, reply, (signal) =>
+      this.streams.inSandbox(caller, sessionId, signal, async (place) => {
+        const stream = await this.streams.open(place, request, signal);
+        return stream.result;
+      }),
+    );
   }
 
   private take(
@@ -188,11 +189,12 @@ export class FilesController {
     reply: FastifyReply,
     asked: SandboxRequest,
   ): Promise<unknown> {
-    return this.transfers.during(caller, reply, async (signal) => {
-      const place = await this.streams.sandbox(caller, sessionId, signal);
-      const stream = await this.streams.open(place, asked, signal);
-      return this.transfers.upload(request, stream);
-    });
+    return this.transfers.during(caller, reply, (signal) =>
+      this.streams.inSandbox(caller, sessionId, signal, async (place) => {
+        const stream = await this.streams.open(place, asked, signal);
+        return this.transfers.upload(request, stream);
+      }),
+    );
   }
 
   private send(
@@ -203,11 +205,12 @@ export class FilesController {
     headers: Readonly<Record<string, string>>,
     around: Parameters<Transfers['download']>[4] = {},
   ): Promise<void> {
-    return this.transfers.during(caller, reply, async (signal) => {
-      const place = await this.streams.sandbox(caller, sessionId, signal);
-      const stream = await this.streams.open(place, request, signal);
-      await this.transfers.download(reply, stream, headers, signal, around);
-    });
+    return this.transfers.during(caller, reply, (signal) =>
+      this.streams.inSandbox(caller, sessionId, signal, async (place) => {
+        const stream = await this.streams.open(place, request, signal);
+        await this.transfers.download(reply, stream, headers, signal, around);
+      }),
+    );
   }
 }
 

@@ -88,10 +88,17 @@ export class SandboxStreams {
     return place;
   }
 
-  /**
-   * Does something in the sandbox of an exec. A runner that has let go of the sandbox meanwhile knows
-   * nothing of why: the history does, and what it says is the answer.
-   */
+  /** Does something in the session's sandbox. */
+  async inSandbox<T>(
+    caller: Caller,
+    sessionId: string,
+    signal: AbortSignal,
+    work: (place: Place) => Promise<T>,
+  ): Promise<T> {
+    return within(() => this.sandbox(caller, sessionId, signal), work);
+  }
+
+  /** Does something in the sandbox of an exec. */
   async inExec<T>(
     caller: Caller,
     sessionId: string,
@@ -99,14 +106,7 @@ export class SandboxStreams {
     signal: AbortSignal,
     work: (place: Place) => Promise<T>,
   ): Promise<T> {
-    const place = await this.exec(caller, sessionId, execId, signal);
-    try {
-      return await work(place);
-    } catch (fault) {
-      if (!(fault instanceof TunnelRefused && fault.code === 'stale_sandbox')) throw fault;
-      await this.exec(caller, sessionId, execId, signal);
-      throw new TunnelUnreachable('its runner does not have the sandbox now', { cause: fault });
-    }
+    return within(() => this.exec(caller, sessionId, execId, signal), work);
   }
 
   /** Given up when the signal aborts. */
@@ -137,6 +137,38 @@ export class SandboxStreams {
     throw new TunnelUnreachable('it has not been heard of');
   }
 }
+
+async function within<T>(
+  find: () => Promise<Place>,
+  work: (place: Place) => Promise<T>,
+): Promise<T> {
+  const place = await find();
+  try {
+    return await work(place);
+  } catch (fault) {
+    throw await explained(fault, place, find);
+  }
+}
+
+/** What is to be told of a fault: of a sandbox that was let go of it is what the history says by now. */
+export async function explained(
+  fault: unknown,
+  { sandbox }: Place,
+  find: () => Promise<Place>,
+): Promise<unknown> {
+  if (!isLetGo(fault)) return fault;
+  try {
+    const now = await find();
+    if (now.sandbox.instance !== sandbox.instance) return fault;
+    return new TunnelUnreachable('its runner does not have the sandbox now', { cause: fault });
+  } catch (said) {
+    return said;
+  }
+}
+
+/** Said by a runner that does not have the sandbox any more; why not, it does not know. */
+export const isLetGo = (fault: unknown): boolean =>
+  fault instanceof TunnelRefused && fault.code === 'stale_sandbox';
 
 const isComing = ({ status, operation }: SessionView): boolean =>
   status === 'starting' || (status === 'suspended' && operation === 'resume');

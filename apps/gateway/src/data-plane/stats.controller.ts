@@ -30,12 +30,13 @@ export class StatsController {
     @Param('sessionId') sessionId: string,
     @Res({ passthrough: true }) reply: FastifyReply,
   ) {
-    return this.transfers.during(caller, reply, async (signal) => {
-      const place = await this.streams.sandbox(caller, sessionId, signal);
-      const stream = await this.streams.open(place, { op: 'figures' }, signal);
-      const stats = statsJson(place.sandbox, await stream.result, Date.now());
-      const view = await this.sessions.session(caller, sessionId);
-      return { ...stats, usage: usageJson(view, Date.now()) };
-    });
+    return this.transfers.during(caller, reply, (signal) =>
+      this.streams.inSandbox(caller, sessionId, signal, async (place) => {
+        const stream = await this.streams.open(place, { op: 'figures' }, signal);
+        const stats = statsJson(place.sandbox, await stream.result, Date.now());
+        const view = await this.sessions.session(caller, sessionId);
+        return { ...stats, usage: usageJson(view, Date.now()) };
+      }),
+    );
   }
 }

@@ -1,7 +1,7 @@
 import { pipeline } from 'node:stream/promises';
 import { type RawData, type WebSocket, WebSocketServer } from 'ws';
 import type { SessionCommands } from '../application/session-commands';
-import type { SandboxStreams } from '../data-plane/sandbox-streams';
+import { explained, type SandboxStreams } from '../data-plane/sandbox-streams';
 import { ApiError } from '../http/api-error';
 import type { Callers } from '../http/callers';
 import type { Followers } from '../http/followers';
@@ -29,7 +29,7 @@ export class PortConnections {
   constructor(
     private readonly callers: Callers,
     private readonly sessions: SessionCommands,
-    private readonly streams: Pick<SandboxStreams, 'open' | 'awake'>,
+    private readonly streams: Pick<SandboxStreams, 'open' | 'awake' | 'sandbox'>,
     private readonly followers: Followers,
   ) {}
 
@@ -61,7 +61,8 @@ export class PortConnections {
       const place = await this.streams.awake(caller, sessionId, 'preview', signal);
       const tunnel = new TunnelSocket(await this.streams.open(place, { op: 'dial', port }, signal));
       this.sockets.handleUpgrade(request, socket, head, (webSocket) => {
-        void carried(webSocket, tunnel, signal);
+        const find = () => this.streams.sandbox(caller, sessionId, signal);
+        void carried(webSocket, tunnel, signal, (fault) => explained(fault, place, find));
       });
     } catch (fault) {
       held.leave();
@@ -74,6 +75,7 @@ async function carried(
   socket: WebSocket,
   tunnel: TunnelSocket,
   signal: AbortSignal,
+  explain: (fault: unknown) => Promise<unknown>,
 ): Promise<void> {
   const cut = () => {
     socket.terminate();
@@ -86,7 +88,7 @@ async function carried(
     await Promise.all([pipeline(messagesOf(socket), tunnel), sent(tunnel, socket)]);
     socket.close(1000);
   } catch (fault) {
-    const { code } = apiErrorOf(fault);
+    const { code } = apiErrorOf(await explain(fault));
     // A cut is no end: whoever forwards resets the connection that it stands for.
     socket.close(code === 'port_refused' ? 4502 : 1011, code);
   } finally {

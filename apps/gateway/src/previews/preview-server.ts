@@ -6,7 +6,7 @@ import { TunnelBroken, TunnelRefused, TunnelUnreachable } from '@vmux/tunnel';
 import type { Logger } from 'pino';
 import type { SessionReader } from '../application/session-reader';
 import { hasEnded, type SessionView } from '../application/session-view';
-import type { Place, SandboxStreams } from '../data-plane/sandbox-streams';
+import { isLetGo, type Place, type SandboxStreams } from '../data-plane/sandbox-streams';
 import { ApiError } from '../http/api-error';
 import type { Metrics } from '../http/metrics';
 import { awaitApp } from './awaited-app';
@@ -62,7 +62,7 @@ export class PreviewServer {
       await this.answer(request, response, name);
     } catch (fault) {
       if (fault instanceof VisitorGone || response.destroyed) return;
-      showNotice(request, response, this.noticeFor(fault, name));
+      showNotice(request, response, await this.noticeFor(fault, name));
     }
   }
 
@@ -83,7 +83,8 @@ export class PreviewServer {
       });
     } catch (fault) {
       lookAway();
-      if (!socket.destroyed) refuseSocket(socket, this.noticeFor(fault, name));
+      const notice = await this.noticeFor(fault, name);
+      if (!socket.destroyed) refuseSocket(socket, notice);
     }
   }
 
@@ -214,7 +215,17 @@ export class PreviewServer {
     return { request, name, scheme, url, signal, dial };
   }
 
-  private noticeFor(fault: unknown, name: PreviewName): Notice {
+  private async noticeFor(fault: unknown, name: PreviewName): Promise<Notice> {
+    if (!isLetGo(fault)) return this.noticeOfFault(fault, name);
+    try {
+      const view = await this.parts.reader.read(name.sessionId);
+      return view ? noticeNow(view, name) : NOTICES.ended;
+    } catch (unread) {
+      return this.noticeOfFault(unread, name);
+    }
+  }
+
+  private noticeOfFault(fault: unknown, name: PreviewName): Notice {
     if (fault instanceof TooMany) return NOTICES.tooMany;
     if (fault instanceof Waits) return waiting(fault.view, name, fault.wakes);
     if (fault instanceof BadAnswer) return { ...NOTICES.badAnswer, text: fault.message };
@@ -271,6 +282,15 @@ function noticeOf(entered: Refused): Notice {
   return entered.why === 'tooOften'
     ? { ...notice, retryAfterSeconds: entered.waitSeconds }
     : notice;
+}
+
+/** For who was on the way into a sandbox that is not there any more. */
+function noticeNow(view: SessionView, name: PreviewName): Notice {
+  const ended = notServed(view, name);
+  if (ended) return ended;
+  return view.status === 'running'
+    ? NOTICES.unreachable
+    : waiting(view, name, view.status === 'starting');
 }
 
 function notServed(view: SessionView, { port }: PreviewName): Notice | null {
