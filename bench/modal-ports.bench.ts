@@ -6,7 +6,7 @@
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { SupervisorClient } from '@vmux/runner-kit';
-import { projectRoot, releaseAll, until } from '@vmux/testing';
+import { projectRoot, releaseAll, temporaryDirectory, until } from '@vmux/testing';
 import { ModalDriver } from '../apps/runner-modal/src/drivers/modal-driver';
 import { startModalEmulator } from '../apps/runner-modal/test/emulator';
 import { figure, median, printJson, printTable, wantsJson } from './report';
@@ -53,6 +53,7 @@ async function main(): Promise<void> {
     ...{ runnerId: 'bench', tokenId, tokenSecret, serverUrl, appName: 'vmux-bench' },
     supervisorFile: join(projectRoot(), 'dist/native/vmux-supervisor'),
     defaultImage: 'python:3.12-slim-bookworm',
+    snapshotsDirectory: temporaryDirectory('modal-snapshots'),
   });
   const id = { sessionId: 'bench-0000', epoch: 1, instance: randomBytes(4).toString('hex') };
   const limits = { cpus: 2, memoryMiB: 512, diskMiB: 1024, pids: 256 };

@@ -142,6 +142,17 @@ describe('connections to the ports of a sandbox', () => {
     expect(direct).toHaveLength(2);
   });
 
+  it('are made the usual way when the direct pipe says nothing', async () => {
+    const { dials, usual, direct } = await dialling(async (pipe) => pipe(), {
+      answerWithinMs: 50,
+    });
+    const port = await speaking();
+    expect(await heard(await dials.dial(port, usual, never))).toBe('word');
+    direct[0]?.pause();
+    expect(await heard(await dials.dial(port, usual, never))).toBe('word');
+    expect(direct).toHaveLength(1);
+  });
+
   it('are refused once when nothing listens', async () => {
     const { dials, usual, asked } = await dialling(async (pipe) => pipe());
     const port = await speaking();

@@ -9,6 +9,7 @@ export interface DirectDialsSettings {
   readonly log: (message: string, facts?: Readonly<Record<string, unknown>>) => void;
   readonly waitMs?: number;
   readonly openWithinMs?: number;
+  readonly answerWithinMs?: number;
   readonly idleMs?: number;
   readonly firstPauseMs?: number;
 }
@@ -16,6 +17,8 @@ export interface DirectDialsSettings {
 /** Whoever dials first waits so long for the direct pipe, and then goes the usual way. */
 const WAIT_MS = 3_000;
 const OPEN_WITHIN_MS = 20_000;
+/** A pipe may be dead for a while before anybody notices. */
+const ANSWER_WITHIN_MS = 5_000;
 /** Unused for so long it is closed: nothing is held for a sandbox that nobody looks at. */
 const IDLE_MS = 300_000;
 const FIRST_PAUSE_MS = 30_000;
@@ -52,15 +55,16 @@ export class DirectDials {
     signal.throwIfAborted();
     if (!direct) return usual.dial(port, { signal });
     this.take(direct);
+    const late = AbortSignal.timeout(this.settings.answerWithinMs ?? ANSWER_WITHIN_MS);
     try {
-      const stream = await direct.client.dial(port, { signal });
+      const stream = await direct.client.dial(port, { signal: AbortSignal.any([signal, late]) });
       stream.once('close', () => this.release(direct));
       return stream;
     } catch (fault) {
       this.release(direct);
       const isAnswer = fault instanceof SupervisorRefused || signal.aborted;
-      // The pipe broke and nothing was carried: the usual one is as good.
-      if (isAnswer || !(fault instanceof SandboxError)) throw fault;
+      // The pipe broke, or seems dead, and nothing was carried: the usual one is as good.
+      if (isAnswer || !(fault instanceof SandboxError || late.aborted)) throw fault;
       return usual.dial(port, { signal });
     }
   }
