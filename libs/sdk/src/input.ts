@@ -8,7 +8,7 @@ const maxPieceBytes = 1024 * 1024;
 const attemptMs = 60_000;
 
 /** What a request can be repeated after: input of the same writer and offset is taken once. */
-const isPassing = (fault: unknown): fault is VmuxError =>
+export const isPassing = (fault: unknown): fault is VmuxError =>
   fault instanceof VmuxError &&
   (fault.retryable || VmuxError.is(fault, 'tunnel_broken', 'stale_epoch'));
 

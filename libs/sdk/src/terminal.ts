@@ -10,6 +10,7 @@ import {
   resizeFrame,
   type TerminalFrame,
 } from './terminal-frames';
+import { TypedInput } from './typed-input';
 import type { CommandExit } from './types';
 import type { CallOptions, Vmux } from './vmux';
 
@@ -30,13 +31,12 @@ export type TerminalItem =
   | Extract<TerminalFrame, { kind: 'hello' | 'bytes' | 'screen' | 'resized' | 'gap' }>
   /** The connection is gone; it is being made again, and nothing is lost. */
   | { readonly kind: 'away' }
-  /** Input that was not taken, and why. */
+  /** Input that was not taken, and why; it is sent again with what is typed next. */
   | { readonly kind: 'refused'; readonly error: VmuxError }
   | { readonly kind: 'exit'; readonly exit: CommandExit };
 
 const maxFrameBytes = 65_536;
 const maxHeldItems = 256;
-const maxUntakenBytes = 1024 * 1024;
 const goneCodes = new Set([1000, 1001, 1005, 1006, 1011, 1012, 1013]);
 
 /**
@@ -52,10 +52,7 @@ export class Terminal implements AsyncIterable<TerminalItem> {
   private offset: number | undefined;
   private size: { cols: number; rows: number } | null;
   private shown: { cols: number; rows: number } | null = null;
-  /** Input that is not known to be taken: its first byte has the number `taken`. */
-  private untaken: Buffer = Buffer.alloc(0);
-  private taken = 0;
-  private room: () => void = () => undefined;
+  private readonly input: TypedInput;
 
   constructor(
     private readonly vmux: Vmux,
@@ -65,19 +62,13 @@ export class Terminal implements AsyncIterable<TerminalItem> {
     const { cols, rows, offset, signal } = options;
     this.size = cols && rows ? { cols, rows } : null;
     this.offset = offset;
+    this.input = new TypedInput((at, bytes) => this.send(at, bytes), vmux.retryForMs);
     this.signal = signal ? AbortSignal.any([signal, this.leaving.signal]) : this.leaving.signal;
   }
 
   /** Types. Waits while a lot has not been taken yet. */
   async type(bytes: string | Uint8Array): Promise<void> {
-    const all = Buffer.from(bytes as Uint8Array);
-    const at = this.taken + this.untaken.length;
-    this.untaken = Buffer.concat([this.untaken, all]);
-    this.send(at, all);
-    while (this.untaken.length > maxUntakenBytes && !this.signal.aborted)
-      await new Promise<void>((resolve) => {
-        this.room = resolve;
-      });
+    await this.input.type(Buffer.from(bytes as Uint8Array), this.signal);
   }
 
   resize(cols: number, rows: number): void {
@@ -93,7 +84,7 @@ export class Terminal implements AsyncIterable<TerminalItem> {
   /** Leaves; the terminal goes on. */
   detach(): void {
     this.leaving.abort();
-    this.room();
+    this.input.release();
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<TerminalItem> {
@@ -149,6 +140,7 @@ export class Terminal implements AsyncIterable<TerminalItem> {
     } finally {
       this.signal.removeEventListener('abort', leave);
       this.socket = null;
+      this.input.stop();
       socket.close(1000);
     }
   }
@@ -158,12 +150,12 @@ export class Terminal implements AsyncIterable<TerminalItem> {
     switch (frame.kind) {
       case 'hello':
         this.shown = frame.size ?? this.shown;
-        this.drop(frame.next ?? this.taken);
+        if (frame.next !== null) this.input.drop(frame.next);
         this.socket = socket;
-        this.send(this.taken, this.untaken);
+        this.input.sendAll();
         return frame;
       case 'taken':
-        this.drop(frame.next);
+        this.input.drop(frame.next);
         return null;
       case 'bytes': {
         const known = Math.max(0, (this.offset ?? frame.offset) - frame.offset);
@@ -186,16 +178,9 @@ export class Terminal implements AsyncIterable<TerminalItem> {
       case 'error': {
         const error = errorFrom(frame.body, 0);
         if (frame.fatal) throw error;
-        return { kind: 'refused', error };
+        return this.input.isTriedAgain(error) ? null : { kind: 'refused', error };
       }
     }
-  }
-
-  private drop(next: number): void {
-    if (next <= this.taken) return;
-    this.untaken = this.untaken.subarray(next - this.taken);
-    this.taken = next;
-    this.room();
   }
 
   private send(offset: number, bytes: Buffer): void {
