@@ -117,7 +117,10 @@ export class OrderDesk {
         await creations.of(id, async (creation) => {
           made = creation;
           const options = { signal: creation.signal, onStage: creation.reach };
-          await this.checkpoints.create(driver, spec, data.restore, options);
+          await this.checkpoints.create(driver, spec, data.restore, options).catch((error) => {
+            if (!(error instanceof DriverRefused)) sandboxes.clearAway(id, driver);
+            throw error;
+          });
           sandboxes.hold(id, driver);
           stages.push(...creation.stages, ['provisioned', Date.now()]);
         });

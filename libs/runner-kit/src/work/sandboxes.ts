@@ -102,6 +102,21 @@ export class Sandboxes {
     this.held.delete(keyOf(id));
   }
 
+  /**
+   * Destroys what may be there of one that could not be made: a driver that was cut off while it made it
+   * cannot tell, or could not remove it, and nobody else knows of it.
+   */
+  clearAway(id: SandboxId, driver: SandboxDriver): void {
+    const { log, signal } = this.settings;
+    const cleared = this.untilDestroyed(id, driver)
+      .catch((error) => {
+        // The next runner finds it: it lists what there is, and destroys what nobody knows of.
+        if (!signal.aborted) log('a half-made sandbox is left', { ...id, error: String(error) });
+      })
+      .finally(() => this.ending.delete(cleared));
+    this.ending.add(cleared);
+  }
+
   /** Lets go of all of them; they go on. */
   async close(): Promise<void> {
     await Promise.all([...this.held.values()].map(({ worker }) => worker.stop()));
