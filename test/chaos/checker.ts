@@ -68,20 +68,26 @@ export class Checker {
       const open = await this.open();
       if (open.length === 0) return Date.now() - began;
       if (Date.now() - began > timeoutMs) {
-        for (const { session, what, execId } of open) {
-          const history = (await this.historyOf(session)).filter(
+        for (const { session, what, execId } of open)
+          await this.addStuck(
+            session,
+            `is not settled: ${what}`,
             ({ event }) =>
               !event.type.startsWith('Exec') || JSON.stringify(event.data).includes(execId ?? '\0'),
           );
-          this.violations.push({
-            ...{ law: '7 converges', what: `not settled: ${session} ${what}` },
-            history: history.slice(-LAST_EVENTS).map(inWords),
-          });
-        }
         return Date.now() - began;
       }
       await new Promise((next) => setTimeout(next, 100));
     }
+  }
+
+  /** With what happened to it last. */
+  async addStuck(session: string, what: string, isTold = (_: Recorded) => true): Promise<void> {
+    const history = (await this.historyOf(session)).filter(isTold).slice(-LAST_EVENTS);
+    this.violations.push({
+      ...{ law: '7 converges', what: `${session} ${what}` },
+      history: history.map(inWords),
+    });
   }
 
   async check(): Promise<void> {

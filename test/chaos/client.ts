@@ -11,6 +11,7 @@ export interface Answer {
 export class PatientClient {
   requests = 0;
   failures = 0;
+  failedCreations = 0;
   /** What is being asked, and the last answer that was none. */
   readonly pending = new Map<number, string>();
   private asked = 0;
@@ -41,6 +42,22 @@ export class PatientClient {
       }
       this.failures += 1;
       await new Promise((done) => setTimeout(done, pauseMs));
+    }
+  }
+
+  /** A session that runs. One whose sandbox could not be made, and that has failed for it, is asked for anew. */
+  async create(body: object): Promise<string> {
+    for (;;) {
+      const { status, json } = await this.call('POST', '/v1/sessions', body, this.random.uuid());
+      if (status !== 201) throw new Error(`create: ${status} ${JSON.stringify(json)}`);
+      for (;;) {
+        const { json: info } = await this.call('GET', `/v1/sessions/${json.id}`);
+        if (info.status === 'running') return json.id;
+        if (info.status === 'failed') break;
+        await new Promise((done) => setTimeout(done, 100));
+      }
+      await this.call('DELETE', `/v1/sessions/${json.id}?force=true`, undefined, json.id);
+      this.failedCreations += 1;
     }
   }
 

@@ -107,6 +107,10 @@ describe('The laws of the chaos run', () => {
     expect(requestsEnd(history(rollback('c1'), rollback('c1'), rolledBack('c1', 2)))).toHaveLength(
       1,
     );
+    const stop = fact('StopRequested', { at, cause: 'request', graceMs: 0, thenDelete: false });
+    const failed = fact('CheckpointFailed', { at, checkpointId: 'c1', message: 'stopped' });
+    expect(requestsEnd(history(asked('c1'), stop, failed))).toEqual([]);
+    expect(requestsEnd(history(stop, failed))).toHaveLength(1);
     const fork = fact('ForkRequested', {
       ...{ at, forkId: 'f1', checkpointId: 'c1', name: 'child', count: 1, provider: 'ns' },
     });

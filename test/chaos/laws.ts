@@ -72,11 +72,15 @@ export const requestsEnd: Law = (history) => {
   const breaches: Breach[] = [];
   let open: Recorded | null = null;
   const checkpoints = new Map<string, number>();
+  /** By those that a stop has overtaken: they fail with it, or were taken before they heard. */
+  const overtaken = new Set<string>();
   const forks = new Map<string, { left: number; checkpointId: string; revision: number }>();
+  const isAsked = (id: string) => checkpoints.delete(id) || overtaken.delete(id);
   for (const recorded of history) {
     const { event, revision } = recorded;
     if (STOPS.includes(event.type)) {
       open = null;
+      for (const id of checkpoints.keys()) overtaken.add(id);
       checkpoints.clear();
     }
     if (open && ENDS[open.event.type]?.includes(event.type)) open = null;
@@ -95,14 +99,14 @@ export const requestsEnd: Law = (history) => {
         checkpoints.set(event.data.checkpointId, revision);
         break;
       case 'CheckpointTaken':
-        if (!checkpoints.delete(event.data.checkpoint.checkpointId))
+        if (!isAsked(event.data.checkpoint.checkpointId))
           breaches.push({
             law,
             what: `${event.data.checkpoint.checkpointId} was taken and not asked for`,
           });
         break;
       case 'CheckpointFailed':
-        if (!checkpoints.delete(event.data.checkpointId))
+        if (!isAsked(event.data.checkpointId))
           breaches.push({ law, what: `${event.data.checkpointId} failed and was not asked for` });
         for (const [forkId, fork] of forks)
           if (fork.checkpointId === event.data.checkpointId) forks.delete(forkId);

@@ -6,6 +6,7 @@ import { until } from '@vmux/testing';
 import { cgroupNameOf, keyOf } from '../../apps/runner-local/src/drivers/ns-store';
 import type { Cast } from '../support/cast';
 import type { PatientClient } from './client';
+import type { Engine } from './engine';
 import type { Script } from './workload';
 
 const ENDED_WITHIN_MS = 30_000;
@@ -16,14 +17,20 @@ export async function deleteAll(
   cast: Cast,
   client: PatientClient,
   script: Script,
+  engine: Engine | null,
 ): Promise<string[]> {
   for (const session of [...script.sessions, ...script.time.sessions])
     await client.call('DELETE', `/v1/sessions/${session}?force=true`);
-  const left = () => [...remainsOf(cast), ...mountsBelow(cast, 'runner/ns/s')];
-  await until(() => left().length === 0, { timeoutMs: ENDED_WITHIN_MS, everyMs: 100 }).catch(
-    () => undefined,
-  );
-  return [...left(), ...(await uncollected(cast))];
+  const left = async () => [
+    ...remainsOf(cast),
+    ...mountsBelow(cast, 'runner/ns/s'),
+    ...((await engine?.remains()) ?? []),
+  ];
+  await until(async () => (await left()).length === 0, {
+    timeoutMs: ENDED_WITHIN_MS,
+    everyMs: 100,
+  }).catch(() => undefined);
+  return [...(await left()), ...(await uncollected(cast))];
 }
 
 /** What the runner keeps of sandboxes and their checkpoints, by directory. */
@@ -69,15 +76,15 @@ export function leftBehind(sandboxes: readonly SandboxId[]): string[] {
   const instances = new Set(sandboxes.map(({ instance }) => instance));
   const processes = readdirSync('/proc')
     .filter((pid) => /^\d+$/.test(pid))
-    .map(commandOf)
+    .map((pid) => commandOf(pid).join(' '))
     .filter((command) => instances.has(/--instance=(\S+)/.exec(command)?.[1] ?? ''));
   return [...groups, ...processes].map((what) => `left behind: ${what}`);
 }
 
-function commandOf(pid: string): string {
+export function commandOf(pid: string): readonly string[] {
   try {
-    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ');
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
   } catch {
-    return ''; // It ended while it was looked at.
+    return []; // It ended while it was looked at.
   }
 }

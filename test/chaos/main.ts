@@ -2,24 +2,34 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { cpus, loadavg } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { noDockerEngineBecause, releaseAll, seededRandom, startDockerEngine } from '@vmux/testing';
+import {
+  type DockerEngine,
+  noDockerEngineBecause,
+  releaseAll,
+  seededRandom,
+  startDockerEngine,
+} from '@vmux/testing';
 import { assemble, type Cast } from '../support/cast';
 import { sweep } from '../support/sandboxes';
 import { Checker, type Violation } from './checker';
 import { PatientClient } from './client';
+import { Engine } from './engine';
 import { deleteAll, leftBehind, mountsBelow } from './leftovers';
 import { FAULT_KINDS, type FaultKind, type Faults, strike, torment } from './nemesis';
+import { NamedPoints } from './points';
 import { report } from './report';
 import { Stage } from './stage';
 import { newTimeScript, playTime } from './time-workload';
 import { perform, type Script } from './workload';
 
 const usage = `usage: npm run chaos -- [--minutes 3] [--seconds n] [--seed n] [--sessions 6] [--time-sessions 2]
-                        [--faults ${FAULT_KINDS.join(',')}] [--docker] [--logs <directory>] [--json]
+                        [--faults ${FAULT_KINDS.join(',')}] [--points <pattern>]
+                        [--docker] [--logs <directory>] [--json]
 
 Starts the whole stack as real processes, works in it, breaks it at random and checks the laws.
 Exits with 1 on any violation. The same seed chooses the same faults; timing is the machine's own.
-With --docker a Docker engine of its own is started and sessions move to it and back.
+With --docker a Docker engine of its own is started and broken too; sessions move to it and back.
+With --points only the named points that the pattern fits are crashed at.
 With --logs what the processes said last is written there.
 `;
 const settleLimitMs = 10_000;
@@ -41,6 +51,7 @@ async function main(): Promise<number> {
       sessions: { type: 'string', default: '6' },
       'time-sessions': { type: 'string', default: '2' },
       faults: { type: 'string', default: FAULT_KINDS.join(',') },
+      points: { type: 'string', default: '' },
       docker: { type: 'boolean', default: false },
       logs: { type: 'string' },
       json: { type: 'boolean', default: false },
@@ -64,21 +75,28 @@ async function main(): Promise<number> {
     throw new Error(usage);
   console.error(`chaos: ${seconds} s, seed ${seed}, ${sessions} + ${timeSessions} sessions`);
 
+  const engine = values.docker ? await ownEngine() : null;
   const runner = {
-    ...(await runnerSettings(values.docker)),
+    VMUX_BRIEF_SANDBOXES_MS: String(briefSandboxesMs),
+    ...(engine && {
+      DOCKER_HOST: `unix://${engine.socketPath}`,
+      VMUX_DOCKER_IMAGE: engine.image,
+    }),
     ...(values.logs && { VMUX_LOG_LEVEL: 'info' }),
   };
   const cast = await assemble({ breakable: true, runner });
   cleanUp = async () => {
     for (const actor of cast.actors) await actor.kill();
     await sweep(cast);
+    await engine?.stop();
     await releaseAll();
   };
   const client = new PatientClient(cast.gateways, cast.apiKey(), seededRandom(seed + 1));
   const script: Script = { operations: [], followers: [], sessions: [], time: newTimeScript() };
   const faults: Faults = { counts: {}, struck: new Set() };
-  const providers = values.docker ? ['ns', 'docker'] : ['ns'];
-  const stage = new Stage((session) => strike(cast, faults, session), providers);
+  const containers = engine && new Engine(engine, (session) => faults.struck.add(session));
+  const providers = containers ? ['ns', 'docker'] : ['ns'];
+  const stage = new Stage((session) => strike(cast, containers, faults, session), providers);
   const end = Date.now() + seconds * 1000;
   const isOpen = () => Date.now() < end;
   const store = cast.openStore();
@@ -88,17 +106,22 @@ async function main(): Promise<number> {
     return playTime({ client, random, stage, isOpen }, script.time, index);
   });
   const work = Promise.all([
-    perform({ client, random: seededRandom(seed + 2), sessions, isOpen }, script),
+    perform({ client, random: seededRandom(seed + 2), sessions, providers, isOpen }, script),
     ...players,
   ]);
-  const torments = torment(cast, seededRandom(seed), faults, stage, kinds, isOpen);
+  const random = seededRandom(seed);
+  const points = new NamedPoints(cast, stage, random, new RegExp(values.points));
+  const scene = { cast, random, faults, stage, points, engine: containers };
+  const torments = torment(scene, kinds, isOpen);
   await Promise.all([torments, untilThen(work, end)]);
   console.error('chaos: everything runs again, settling');
   const settleMs = await checker.settled(settleLimitMs * slowness());
   const isFinished = await Promise.race([work.then(() => true), pause(finishLimitMs * slowness())]);
   const unfinished = isFinished ? [] : unfinishedOf(client, script);
-  if (unfinished.length > 0) {
+  if (!isFinished) {
     for (const what of unfinished) checker.violations.push({ law: '7 converges', what });
+    for (const [session, what] of script.time.waiting)
+      await checker.addStuck(session, `waits ${what}`);
   } else {
     console.error('chaos: checking');
     await checker.check();
@@ -106,7 +129,7 @@ async function main(): Promise<number> {
   const sandboxes = await checker.sandboxes();
   await store.close();
   if (values.logs) keepLogs(cast, values.logs);
-  const remains = isFinished ? await deleteAll(cast, client, script) : [];
+  const remains = isFinished ? await deleteAll(cast, client, script, containers) : [];
   await cast.actors.find(({ name }) => name === 'runner')?.stop();
   if (isFinished && remains.length === 0) remains.push(...mountsBelow(cast, 'runner'));
   await cleanUp();
@@ -115,17 +138,23 @@ async function main(): Promise<number> {
     ...checker.violations,
     ...remains.map((what) => ({ law: 'leaves nothing behind', what })),
   ];
-  report({ seed, faults, script, client, settleMs, violations, json: values.json });
+  report({
+    ...{ points: kinds.includes('points') ? points.tally : new Map() },
+    seed,
+    faults,
+    script,
+    client,
+    settleMs,
+    violations,
+    json: values.json,
+  });
   return violations.length === 0 ? 0 : 1;
 }
 
-async function runnerSettings(withDocker: boolean): Promise<NodeJS.ProcessEnv> {
-  const brief = { VMUX_BRIEF_SANDBOXES_MS: String(briefSandboxesMs) };
-  if (!withDocker) return brief;
+async function ownEngine(): Promise<DockerEngine> {
   const reason = noDockerEngineBecause();
   if (reason) throw new Error(`no Docker engine can be started here: ${reason}`);
-  const { socketPath, image } = await startDockerEngine();
-  return { ...brief, DOCKER_HOST: `unix://${socketPath}`, VMUX_DOCKER_IMAGE: image };
+  return startDockerEngine();
 }
 
 function unfinishedOf(client: PatientClient, script: Script): string[] {
@@ -137,7 +166,6 @@ function unfinishedOf(client: PatientClient, script: Script): string[] {
         ({ operation, bytes, lastAnswer }) =>
           `a follower of ${operation.session}/${operation.execId} waits at ${bytes.length}, last told ${lastAnswer}`,
       ),
-    ...[...script.time.waiting].map(([session, what]) => `${session} waits ${what}`),
   ];
 }
 

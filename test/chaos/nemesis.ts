@@ -5,6 +5,9 @@ import type { Actor } from '../support/actor';
 import type { Cast } from '../support/cast';
 import type { Link } from '../support/link';
 import { sandboxesOf } from '../support/sandboxes';
+import { Deck } from './deck';
+import type { Engine } from './engine';
+import type { NamedPoints } from './points';
 import { type Stage, VERBS, type VerbName } from './stage';
 
 export interface Faults {
@@ -13,34 +16,19 @@ export interface Faults {
   readonly struck: Set<string>;
 }
 
-interface Torment {
-  readonly decks: Decks;
+/** Where harm is done, and by what. */
+export interface Scene {
   readonly cast: Cast;
   readonly random: SeededRandom;
   readonly faults: Faults;
   readonly stage: Stage;
+  readonly points: NamedPoints;
+  /** None without a Docker engine of the run's own. */
+  readonly engine: Engine | null;
 }
 
-interface Decks {
-  readonly points: Deck<(typeof POINTS)[number]>;
+interface Torment extends Scene {
   readonly verbs: Deck<VerbName>;
-}
-
-/** Every card once before any comes again. */
-class Deck<T> {
-  private left: T[] = [];
-
-  constructor(
-    private readonly cards: readonly T[],
-    private readonly random: SeededRandom,
-  ) {}
-
-  next(): T {
-    if (this.left.length === 0) this.left = [...this.cards];
-    const [card] = this.left.splice(this.random.integer(this.left.length), 1);
-    if (card === undefined) throw new Error('an empty deck');
-    return card;
-  }
 }
 
 /** Does its harm, waits, and undoes it; says what it did, or null when there was nothing to harm. */
@@ -48,21 +36,21 @@ type Fault = (torment: Torment) => Promise<string | null>;
 
 /** One fault after the other, at random, until told to stop; then everything runs again. */
 export async function torment(
-  cast: Cast,
-  random: SeededRandom,
-  faults: Faults,
-  stage: Stage,
+  scene: Scene,
   kinds: readonly FaultKind[],
   isOpen: () => boolean,
 ): Promise<void> {
-  const repertoire = kinds.flatMap((kind) => REPERTOIRE[kind]);
-  const decks = { points: new Deck(POINTS, random), verbs: new Deck(VERBS, random) };
+  const { cast, random, faults, engine } = scene;
+  const possible = kinds.filter((kind) => engine !== null || kind !== 'engine');
+  const repertoire = possible.flatMap((kind) => REPERTOIRE[kind]);
+  if (repertoire.length === 0) throw new Error('nothing can be broken: give it --docker');
+  const verbs = new Deck(VERBS, random);
   const count = (what: string) => {
     faults.counts[what] = (faults.counts[what] ?? 0) + 1;
   };
   while (isOpen()) {
     await pause(200 + random.integer(800));
-    const done = await random.pick(repertoire)({ cast, random, faults, stage, decks });
+    const done = await random.pick(repertoire)({ ...scene, verbs });
     if (done) count(done);
     for (const actor of cast.actors.filter(({ hasDied }) => hasDied)) {
       await actor.start();
@@ -137,68 +125,12 @@ const shiftClock: Fault = async ({ cast, random }) => {
   return `shift the clock of ${actor.name}`;
 };
 
-/** Which process passes which point, and what has to be done for it to come by. */
-const POINTS: readonly (readonly [actor: RegExp, point: string, verb: VerbName | null])[] = [
-  [/^session-service/, 'before-answer', null],
-  [/^(gateway|runner)/, 'after-answer', null],
-  [/^event-store/, 'before-sync', null],
-  [/^event-store/, 'after-sync', null],
-  [/^runner/, 'checkpoint-standing', 'checkpoint'],
-  [/^runner/, 'checkpoint-cloned', 'checkpoint'],
-  [/^runner/, 'checkpoint-taken', 'checkpoint'],
-  [/^runner/, 'archive-storing', 'checkpoint'],
-  [/^runner/, 'archive-made', 'checkpoint'],
-  [/^runner/, 'restore-disk-made', 'rollback'],
-  [/^runner/, 'restore-created', 'rollback'],
-  [/^runner/, 'restore-filled', 'rollback'],
-  [/^runner/, 'restore-journalled', 'fork'],
-  [/^runner/, 'frozen', 'suspend'],
-  [/^runner/, 'thawed', 'resume'],
-  [/^runner/, 'destroyed', 'rollback'],
-  [/^runner/, 'checkpoint-cloned', 'move'],
-  [/^runner/, 'restore-filled', 'move'],
-  [/^session-service/, 'appended-CheckpointRequested', 'checkpoint'],
-  [/^session-service/, 'appended-CheckpointTaken', 'checkpoint'],
-  [/^session-service/, 'appended-RollbackRequested', 'rollback'],
-  [/^session-service/, 'appending-SandboxStarted', 'rollback'],
-  [/^session-service/, 'appended-RolledBack', 'rollback'],
-  [/^session-service/, 'log-closed', 'rollback'],
-  [/^session-service/, 'appended-ForkRequested', 'fork'],
-  [/^session-service/, 'appended-SessionCreated', 'fork'],
-  [/^session-service/, 'appended-SuspendRequested', 'suspend'],
-  [/^session-service/, 'appended-SandboxSuspended', 'suspend'],
-  [/^session-service/, 'appended-ResumeRequested', 'resume'],
-  [/^session-service/, 'appended-SandboxLost', 'rehydrate'],
-  [/^session-service/, 'appended-RehydrateRequested', 'rehydrate'],
-  [/^session-service/, 'appended-MoveRequested', 'move'],
-  [/^session-service/, 'appended-Moved', 'move'],
-  [/^session-service/, 'ordered-TakeCheckpoint', 'checkpoint'],
-  [/^session-service/, 'ordered-CreateSandbox', 'rollback'],
-  [/^session-service/, 'ordered-DestroySandbox', 'release'],
-];
-
 /** Ends a process between a fact and its acknowledgement, or between two steps of a verb. */
-const crashAtPoint: Fault = async ({ cast, random, stage, decks }) => {
-  const [whom, point, verb] = decks.points.next();
-  const actor = random.pick(cast.actors.filter(({ name }) => whom.test(name)));
-  const times = verb === null ? 1 + random.integer(20) : 1 + random.integer(2);
-  await actor.kill();
-  await actor.start({ VMUX_CRASH_AT: `${point}:${times}` });
-  const within = verb === null ? 3_000 : 5_000;
-  for (let waited = 0; waited < within && !actor.hasDied; waited += 50) {
-    stage.wanted = verb;
-    await pause(50);
-  }
-  stage.wanted = null;
-  const reached = actor.hasDied;
-  await actor.kill();
-  await actor.start();
-  return reached ? `crash ${actor.name} ${point}` : `kill ${actor.name}`;
-};
+const crashAtPoint: Fault = ({ points }) => points.crash();
 
 /** Ends a process, any of them, in the middle of a verb. */
-const interrupt: Fault = async ({ cast, random, stage, decks }) => {
-  const verb = decks.verbs.next();
+const interrupt: Fault = async ({ cast, random, stage, verbs }) => {
+  const verb = verbs.next();
   const actor = random.pick(cast.actors);
   const isBegun = await stage.begun(verb, 4_000);
   await pause(random.integer(random.pick([30, 150, 600])));
@@ -218,12 +150,24 @@ const killSandbox: Fault = async ({ cast, random, faults }) => {
 };
 
 /** Of this session alone. */
-export const strike = (cast: Cast, faults: Faults, session: string): boolean => {
+export async function strike(
+  cast: Cast,
+  engine: Engine | null,
+  faults: Faults,
+  session: string,
+): Promise<boolean> {
   const [newest] = sandboxesOf(cast.sandboxesDir, session).slice(-1);
-  const isDone = newest !== undefined && killFirst(newest, faults);
-  if (isDone) faults.counts['kill a sandbox'] = (faults.counts['kill a sandbox'] ?? 0) + 1;
+  const isDone = newest ? killFirst(newest, faults) : ((await engine?.strike(session)) ?? false);
+  const what = newest ? 'kill a sandbox' : 'kill a container';
+  if (isDone) faults.counts[what] = (faults.counts[what] ?? 0) + 1;
   return isDone;
-};
+}
+
+const killContainer: Fault = async ({ engine, random }) => engine?.killContainer(random) ?? null;
+const removeContainer: Fault = async ({ engine, random }) =>
+  engine?.removeContainer(random) ?? null;
+const freezeEngine: Fault = async ({ engine, random }) => engine?.freeze(random) ?? null;
+const restartEngine: Fault = async ({ engine, random }) => engine?.restart(random) ?? null;
 
 function killFirst(directory: string, faults: Faults): boolean {
   try {
@@ -249,6 +193,7 @@ const REPERTOIRE = {
   links: [breakLink, breakLink, breakLink, breakTunnel, breakTunnel],
   machine: [fillDisk, shiftClock],
   sandboxes: [killSandbox],
+  engine: [killContainer, removeContainer, freezeEngine, restartEngine],
   points: [crashAtPoint, crashAtPoint, crashAtPoint, crashAtPoint],
   verbs: [interrupt, interrupt, interrupt],
 } as const satisfies Readonly<Record<string, readonly Fault[]>>;

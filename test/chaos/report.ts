@@ -1,11 +1,14 @@
 import type { Violation } from './checker';
 import type { PatientClient } from './client';
 import type { Faults } from './nemesis';
+import type { Tried } from './points';
 import type { Script } from './workload';
 
 export interface Outcome {
   readonly seed: number;
   readonly faults: Faults;
+  /** By named point; none where that kind of fault was not wanted. */
+  readonly points: ReadonlyMap<string, Tried>;
   readonly script: Script;
   readonly client: PatientClient;
   readonly settleMs: number;
@@ -15,19 +18,24 @@ export interface Outcome {
 
 /** One table, then each violation with the seed and the shortest history that shows it. */
 export function report(outcome: Outcome): void {
-  const { seed, faults, script, client, settleMs, violations, json } = outcome;
+  const { seed, faults, points, script, client, settleMs, violations, json } = outcome;
   const bytes = script.followers.reduce((sum, follower) => sum + follower.bytes.length, 0);
   const drops = script.followers.reduce((sum, follower) => sum + follower.drops, 0);
   const { time } = script;
   const operations = script.operations.length + time.verbs.length + time.writes.size;
   const rows: [string, string | number][] = [
     ...Object.entries(faults.counts).sort(([one], [other]) => one.localeCompare(other)),
+    ...[...points].map(([name, { tried, reached }]): [string, string] => [
+      `  ${name}`,
+      reached > 0 ? `${reached} of ${tried}` : `NEVER, tried ${tried}`,
+    ]),
     ['operations acknowledged', script.operations.filter(({ execId }) => execId).length],
     ...verbRows(script),
     ['trees written', time.writes.size],
     ['trees looked at', time.looks.size],
     ['requests', client.requests],
     ['requests that failed and were repeated', client.failures],
+    ['sessions whose sandbox could not be made', client.failedCreations],
     ['bytes followed', bytes],
     ['followers dropped and resumed', drops],
     ['settled after, ms', settleMs],
@@ -46,6 +54,7 @@ export function report(outcome: Outcome): void {
       bytes,
       violations: violations.length,
       settle_ms_max: settleMs,
+      points: Object.fromEntries([...points].map(([name, { reached }]) => [name, reached])),
     }),
   );
 }

@@ -19,7 +19,7 @@ export class Stage {
 
   constructor(
     /** Kills the sandbox of a session behind everybody's back; false when it has none now. */
-    readonly strike: (session: string) => boolean,
+    readonly strike: (session: string) => Promise<boolean>,
     /** Where sessions can be moved to; one provider alone is nowhere. */
     readonly providers: readonly string[],
   ) {}

@@ -52,12 +52,12 @@ export async function playTime(
   script: TimeScript,
   index: number,
 ): Promise<void> {
-  const { client, random } = settings;
+  const { client, stage } = settings;
   const name = index % 2 === 0 ? `time-${index}` : `${BRIEF}-${index}`;
-  const body = { name };
-  const created = await client.call('POST', '/v1/sessions', body, random.uuid());
-  if (created.status !== 201) throw new Error(`create: ${JSON.stringify(created)}`);
-  const player = new Player(settings, script, created.json.id, name.startsWith(BRIEF));
+  // Sandboxes that are given back are namespaces; the others may be anywhere from the beginning.
+  const provider = index % 2 === 0 ? stage.providers.at(-1) : undefined;
+  const session = await client.create({ name, ...(provider && { provider }) });
+  const player = new Player(settings, script, session, name.startsWith(BRIEF));
   script.sessions.add(player.session);
   await player.play();
 }
@@ -114,8 +114,7 @@ class Player {
         return;
       case 'rollback': {
         const checkpointId = await this.anyCheckpoint();
-        const allowBaseChange = this.stage.providers.length > 1;
-        if (checkpointId) await this.ask(verb, 'rollback', { checkpointId, allowBaseChange });
+        if (checkpointId) await this.ask(verb, 'rollback', { checkpointId, ...this.anyBase });
         return;
       }
       case 'fork':
@@ -134,7 +133,7 @@ class Player {
         return;
       case 'rehydrate':
         if (this.random.integer(3) > 0 && this.stage.wanted !== verb) return;
-        if (this.stage.strike(this.session)) await this.rehydrate();
+        if (await this.stage.strike(this.session)) await this.rehydrate();
         return;
     }
   }
@@ -144,11 +143,16 @@ class Player {
     for (let tries = 0; tries < 40; tries += 1) {
       const { status, operation } = await this.info();
       if (status === 'lost' && operation === null) {
-        await this.ask('rehydrate', 'rehydrate', {});
+        await this.ask('rehydrate', 'rehydrate', this.anyBase);
         return;
       }
       await pause(100);
     }
+  }
+
+  /** Providers have different bases, and sessions go from one to the other. */
+  private get anyBase() {
+    return { allowBaseChange: this.stage.providers.length > 1 };
   }
 
   private async fork(): Promise<void> {
@@ -260,6 +264,8 @@ class Player {
       const exec = await this.issue(LOOK, (id) => this.script.looks.set(id, this.session));
       const exit = exec && (await this.ended(exec));
       if (exit?.kind === 'exited' && exit.code === 0) return;
+      // A checkpoint of elsewhere is not taken by itself: that it may is for somebody to say.
+      if (exit?.kind === 'not_started' && this.stage.providers.length > 1) await this.rehydrate();
       await pause(100);
     }
   }

@@ -26,8 +26,11 @@ const REFUSALS = [
   'too_many',
 ];
 
-/** A fork goes where its parent is, and a checkpoint of another provider does not fit there. */
-const MAY_FAIL = /over another base/;
+/**
+ * A fork goes where its parent is, and a checkpoint of another provider does not fit there. One whose sandbox
+ * could not be made three times, by an engine that is not there, has failed with that reason.
+ */
+const MAY_FAIL = /over another base|the Docker engine failed|the container is/;
 
 type Add = (law: string, what: string) => void;
 

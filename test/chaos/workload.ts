@@ -43,6 +43,8 @@ export interface WorkloadSettings {
   readonly client: PatientClient;
   readonly random: SeededRandom;
   readonly sessions: number;
+  /** Where they are, in turn. */
+  readonly providers: readonly string[];
   /** True while new work may begin. */
   readonly isOpen: () => boolean;
 }
@@ -60,16 +62,9 @@ async function playSession(
   script: Script,
   index: number,
 ): Promise<void> {
-  const { client, random } = settings;
-  const created = await client.call(
-    'POST',
-    '/v1/sessions',
-    { name: `chaos-${index}` },
-    random.uuid(),
-  );
-  if (created.status !== 201)
-    throw new Error(`create: ${created.status} ${JSON.stringify(created.json)}`);
-  const session: string = created.json.id;
+  const { client, random, providers } = settings;
+  const provider = providers[index % providers.length];
+  const session = await client.create({ name: `chaos-${index}`, provider });
   script.sessions.push(session);
   const loggers: Promise<void>[] = [];
   while (settings.isOpen()) {

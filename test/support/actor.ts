@@ -1,7 +1,12 @@
 import type { RunningProcess } from '@vmux/testing';
 
 /** What may be wrong with a process from its start; preload.ts says what each is. */
-export const FLAWS = ['VMUX_CLOCK_SHIFT_MS', 'VMUX_CRASH_AT', 'VMUX_BRIEF_SANDBOXES_MS'] as const;
+export const FLAWS = [
+  'VMUX_CLOCK_SHIFT_MS',
+  'VMUX_CRASH_AT',
+  'VMUX_CRASH_FILE',
+  'VMUX_BRIEF_SANDBOXES_MS',
+] as const;
 export type Flaw = Readonly<Partial<Record<(typeof FLAWS)[number], string>>>;
 
 /** A process of the stack that can be killed, frozen and started again on the same port and data. */
@@ -58,7 +63,7 @@ export class Actor {
     await process?.stop(10_000);
   }
 
-  signal(signal: 'SIGSTOP' | 'SIGCONT'): void {
+  signal(signal: 'SIGSTOP' | 'SIGCONT' | 'SIGUSR2'): void {
     if (this.process && !this.hasDied) process.kill(this.process.pid, signal);
   }
 }

@@ -1,4 +1,4 @@
-import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { connectEventStore, type EventStore } from '@vmux/event-store';
 import { inboxPrefixOf, type Role, renderServerConfig, userOf } from '@vmux/messaging';
@@ -35,6 +35,13 @@ export interface Cast {
   apiKey(): string;
   /** A client of the event store that nothing of the stack shares. */
   openStore(): EventStore;
+  /**
+   * Ends these processes at the n-th passing of `<point>:<n>`, from now on; null calls it off. Only of a
+   * cast that can be broken.
+   */
+  crashAt(actors: readonly Actor[], point: string | null): void;
+  /** The points at which processes have ended so far. */
+  crashes(): readonly string[];
   /** Leaves no room for the event store until the returned function is called; only on a disk of its own. */
   fillDisk(): () => void;
 }
@@ -89,11 +96,18 @@ export async function assemble({
     () => rmSync(jetStreamDirectory, { recursive: true, force: true }),
   );
 
+  const crashFile = join(dir, 'crash-at');
+  const crashable = breakable ? { VMUX_CRASH_FILE: crashFile } : {};
   const storePort = await freePort();
   const storeDir = join(dir, 'event-store');
   if (breakable) mountDisk(storeDir);
   const store = new Actor('event-store', (flaw) =>
-    service('event-store', flaw, ['--data', storeDir, '--port', String(storePort)]),
+    service('event-store', { ...crashable, ...flaw }, [
+      '--data',
+      storeDir,
+      '--port',
+      String(storePort),
+    ]),
   );
   const links: Link[] = [];
   const linked = async (port: number, from: string, to: string): Promise<number> => {
@@ -111,6 +125,7 @@ export async function assemble({
   const storeUrl = storeUrlAt(storePort);
 
   const shared = {
+    ...crashable,
     PATH: process.env.PATH,
     EVENTSTORE_PASSWORD_FILE: secrets.passwordFile,
     VMUX_KEYS_DIR: join(dir, 'keys'),
@@ -188,9 +203,17 @@ export async function assemble({
     },
     apiKey: () => readFileSync(join(dir, 'gateway-1/api-key'), 'utf8').trim(),
     openStore: () => connectEventStore({ url: storeUrl, passwordFile: secrets.passwordFile }),
+    crashAt: (some, point) => {
+      writeFileSync(crashFile, point ?? '');
+      for (const actor of some) actor.signal('SIGUSR2');
+    },
+    crashes: () => linesOf(`${crashFile}.reached`),
     fillDisk: () => fillDisk(storeDir),
   };
 }
+
+const linesOf = (file: string): string[] =>
+  existsSync(file) ? readFileSync(file, 'utf8').split('\n').filter(Boolean) : [];
 
 const service = (name: string, env: NodeJS.ProcessEnv, args: readonly string[] = []) =>
   startProcess({

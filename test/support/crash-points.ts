@@ -15,6 +15,8 @@ interface Point {
 const CHECKPOINTS = () => require('../../libs/runner-kit/src/work/checkpoints').Checkpoints;
 const DISKS = () => require('../../apps/runner-local/src/drivers/ns-checkpoint-store').NsDisks;
 const NS = () => require('../../apps/runner-local/src/drivers/ns-driver').NsDriver;
+const DOCKER = () => require('../../apps/runner-local/src/drivers/docker-driver').DockerDriver;
+const LAYERS = () => require('../../apps/runner-local/src/drivers/docker-layers').DockerLayers;
 const JOURNAL = () => require('../../libs/runner-kit/src/work/runner-journal').RunnerJournal;
 const CHUNKS = () => require('../../libs/artifacts/src/chunk-directory').ChunkDirectory;
 const HISTORY = () =>
@@ -38,6 +40,13 @@ const POINTS: Readonly<Record<string, Point>> = {
   frozen: { when: 'after', of: NS, method: 'suspend' },
   thawed: { when: 'after', of: NS, method: 'resume' },
   destroyed: { when: 'after', of: NS, method: 'destroy' },
+  /** There is a container, and the runner has not noted whose. */
+  'container-made': { when: 'after', of: DOCKER, method: 'make' },
+  'container-frozen': { when: 'after', of: DOCKER, method: 'suspend' },
+  'container-thawed': { when: 'after', of: DOCKER, method: 'resume' },
+  'container-removed': { when: 'after', of: DOCKER, method: 'destroy' },
+  /** An image holds the checkpoint, and nobody was told. */
+  'layers-kept': { when: 'after', of: LAYERS, method: 'keep' },
   /** Nothing more is taken into the log, and the history does not say why. */
   'log-closed': { when: 'after', of: WRITING, method: 'close' },
 };
@@ -45,7 +54,13 @@ const POINTS: Readonly<Record<string, Point>> = {
 /** `appending-<event>` and `appended-<event>` in the session service, `ordered-<order>` after it was sent. */
 const TYPED = /^(appending|appended|ordered)-/;
 
+/** Once for each: a process may be told of several points, one after the other. */
+const wrapped = new Set<string>();
+
 export function passBetweenSteps(point: string, pass: Pass): void {
+  const what = TYPED.test(point) ? (point.startsWith('ordered-') ? 'ordered' : 'append') : point;
+  if (wrapped.has(what)) return;
+  wrapped.add(what);
   const known = POINTS[point];
   if (known)
     wrap(known.of(), known.method, {

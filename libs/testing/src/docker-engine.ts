@@ -1,21 +1,32 @@
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, readdirSync, rmdirSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, rmSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 import { releaseLater, temporaryDirectory } from './cleanup';
 import { projectRoot } from './event-store';
 import { withSystemPath } from './nats';
-import { startProcess } from './process';
+import { type RunningProcess, startProcess } from './process';
 import { until } from './until';
 
 export interface DockerEngine {
   readonly socketPath: string;
   /** An image made from the distribution's packages: nothing is pulled. */
   readonly image: string;
+  /** Of the process that everything of the engine ends with. */
   readonly pid: number;
+  readonly daemon: DockerDaemon;
   stop(): Promise<void>;
 }
 
-const needed = ['docker', 'dockerd', 'containerd', 'debootstrap', 'unshare'];
+/** dockerd alone: what runs in containers outlives it, and is found again or ended when it is started. */
+export interface DockerDaemon {
+  readonly isUp: boolean;
+  kill(): Promise<void>;
+  signal(signal: 'SIGSTOP' | 'SIGCONT'): void;
+  /** With `liveRestore` it lets containers run that it finds running; otherwise it ends them. */
+  start(options?: { readonly liveRestore?: boolean }): Promise<void>;
+}
+
+const needed = ['docker', 'dockerd', 'containerd', 'debootstrap', 'unshare', 'nsenter'];
 
 /** Why no Docker engine can be started here, or nothing when one can. */
 export function noDockerEngineBecause(): string | undefined {
@@ -36,28 +47,97 @@ export async function startDockerEngine(): Promise<DockerEngine> {
   const socketPath = join(dir, 'docker.sock');
   const cgroupParent = `vmux-test-${process.pid}-${Date.now().toString(36)}`;
   releaseLater(() => removeCgroups(cgroupParent));
-  const script = `ip link set lo up && exec dockerd --data-root "$0/data" --exec-root "$0/exec" --pidfile "$0/pid" \
-    --host "unix://$0/docker.sock" --cgroup-parent /${cgroupParent} --bip 172.31.0.1/16`;
-  const engine = await startProcess({
+  const init = await startProcess({
     command: 'unshare',
-    args: [...namespaces, '/bin/sh', '-c', script, dir],
+    // The first process of its namespaces takes in what loses its parent.
+    args: [
+      ...namespaces,
+      '/bin/sh',
+      '-c',
+      'ip link set lo up && echo up; while :; do sleep 3600 & wait; done',
+    ],
     env: withSystemPath(),
-    ready: (line) => (line.includes('API listen on') ? true : undefined),
-    readyTimeoutMs: 60_000,
+    ready: (line) => (line === 'up' ? true : undefined),
   });
+  const daemon = new Daemon(dir, cgroupParent, childOf(init.pid));
+  await daemon.start();
   const image = 'vmux-test:bookworm';
   run('docker', ['--host', `unix://${socketPath}`, 'import', archive, image]);
   return {
     socketPath,
     image,
-    pid: engine.pid,
+    pid: init.pid,
+    daemon,
     stop: async () => {
       // Nothing of it is kept, and the death of its first process ends everything in its namespaces.
-      await engine.kill('SIGKILL');
+      await init.kill('SIGKILL');
+      await daemon.kill();
       await removeCgroups(cgroupParent);
     },
   };
 }
+
+class Daemon implements DockerDaemon {
+  private process: RunningProcess<unknown> | undefined;
+
+  constructor(
+    private readonly dir: string,
+    private readonly cgroupParent: string,
+    private readonly initPid: number,
+  ) {}
+
+  get isUp(): boolean {
+    return this.process !== undefined;
+  }
+
+  async start({ liveRestore = false }: { readonly liveRestore?: boolean } = {}): Promise<void> {
+    const { dir } = this;
+    // One that was killed leaves its number behind, and somebody else may have it by now.
+    rmSync(join(dir, 'pid'), { force: true });
+    this.process = await startProcess({
+      command: 'nsenter',
+      args: [
+        ...['--target', String(this.initPid), '--net', '--pid', '--mount', 'dockerd'],
+        ...['--data-root', join(dir, 'data'), '--exec-root', join(dir, 'exec')],
+        ...['--pidfile', join(dir, 'pid'), '--host', `unix://${join(dir, 'docker.sock')}`],
+        ...['--cgroup-parent', `/${this.cgroupParent}`, '--bip', '172.31.0.1/16'],
+        ...(liveRestore ? ['--live-restore'] : []),
+      ],
+      env: withSystemPath(),
+      ready: (line) => (line.includes('API listen on') ? true : undefined),
+      readyTimeoutMs: 60_000,
+    });
+  }
+
+  async kill(): Promise<void> {
+    const { process: running } = this;
+    this.process = undefined;
+    if (!running) return;
+    toGroup(running.pid, 'SIGKILL');
+    await running.exited;
+    // The next one needs the files that this one has locked.
+    await until(() => !toGroup(running.pid, 0), { timeoutMs: 10_000 });
+  }
+
+  /** nsenter stops with it, and waits for it. */
+  signal(signal: 'SIGSTOP' | 'SIGCONT'): void {
+    if (this.process) toGroup(this.process.pid, signal);
+  }
+}
+
+/** False when nobody is left in it. */
+function toGroup(pid: number, signal: NodeJS.Signals | 0): boolean {
+  try {
+    process.kill(-pid, signal);
+    return true;
+  } catch (fault) {
+    if ((fault as NodeJS.ErrnoException).code !== 'ESRCH') throw fault;
+    return false;
+  }
+}
+
+const childOf = (pid: number): number =>
+  Number(readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ')[0]);
 
 const namespaces = [
   '--net',

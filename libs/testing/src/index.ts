@@ -1,5 +1,6 @@
 export { releaseAll, releaseLater, temporaryDirectory, whenThisProcessDies } from './cleanup';
 export {
+  type DockerDaemon,
   type DockerEngine,
   debianArchive,
   noDockerEngineBecause,
