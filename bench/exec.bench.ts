@@ -20,7 +20,7 @@ import { startStack } from '../apps/cli/src/stack/stack';
 import { assemble, type Cast } from '../test/support/cast';
 import { firstProcessOf, sweep } from '../test/support/sandboxes';
 import { DockerRival, ended } from './docker-rival';
-import { type Grown, grown, LOG_EXEC, replayed } from './growth';
+import { type Grown, grown, LOG_EXEC, replayed, seen } from './growth';
 import { interleaved, ratioOf, rowsOf, type Times } from './interleaved';
 import { machineFacts, memoryMiB, untilIdle } from './machine';
 import type { Line } from './plot';
@@ -33,6 +33,7 @@ const BUDGET_MS = 540_000;
 const WARM_UP = 1500;
 const FIRST = 100;
 const EXECS = 60;
+const IN_A_ROW = 10;
 const CREATES = 10;
 const LOG_ROUNDS = 3;
 const LOG_MIB = 32;
@@ -119,12 +120,14 @@ async function compare(
   session: string,
 ): Promise<Measured & { notes: string[] }> {
   step('execs');
-  const execs = await interleaved(EXECS, {
+  const executors = {
     vmux: { timed: () => vmux.exec(session) },
     'docker exec, API': docker && { timed: () => docker.exec() },
     'docker exec, CLI': docker && { timed: () => docker.execByCli() },
     spawn: { timed: () => ended(spawn('/bin/true')) },
-  });
+  };
+  const execs = await interleaved(EXECS, executors);
+  const rows = await interleaved(EXECS / IN_A_ROW, executors, IN_A_ROW);
   step('creates');
   let created = '';
   const creates = await interleaved(CREATES, {
@@ -164,6 +167,7 @@ async function compare(
       ...(docker
         ? {
             exec_vs_docker: versus(execs, 'docker exec, API'),
+            exec_vs_docker_in_a_row: versus(rows, 'docker exec, API'),
             create_vs_docker: versus(creates, 'docker run'),
             logs_vs_docker: 1 / versus(logs, 'docker logs -f'),
             echo_vs_docker: versus(keys, 'docker exec -it'),
@@ -172,6 +176,7 @@ async function compare(
     },
     rows: [
       ...rowsOf('exec /bin/true', execs, 'vmux'),
+      ...rowsOf(`exec /bin/true, ${IN_A_ROW} in a row`, rows, 'vmux'),
       ...rowsOf('create → first output', creates, 'vmux'),
       ...rowsOf(`${LOG_MIB} MiB of output, written → read`, logs, 'vmux'),
       ...rowsOf('a keystroke’s echo', keys, 'vmux'),
@@ -206,11 +211,17 @@ async function byEvents(cast: Cast, vmux: Subject): Promise<Measured & { lines: 
     ),
   );
   step('reconnects to each log');
+  // Whoever was cut off for a moment has all but the last few pieces.
   const reconnects = await interleaved(
     RECONNECTS,
-    labelled(({ log, logBytes }) =>
-      // Whoever was cut off for a moment has all but the last few lines.
-      roundsOf((at) => vmux.reconnect(log, LOG_EXEC, logBytes - 1000 - at * 100)),
+    labelled(({ log, pieces }) =>
+      roundsOf((at) => vmux.reconnect(log, LOG_EXEC, seen(pieces - 20 - at).eventId)),
+    ),
+  );
+  const reads = await interleaved(
+    RECONNECTS,
+    labelled(({ log, pieces }) =>
+      roundsOf((at) => vmux.readFrom(log, LOG_EXEC, seen(pieces - 20 - at).offset)),
     ),
   );
   step('replay');
@@ -221,6 +232,7 @@ async function byEvents(cast: Cast, vmux: Subject): Promise<Measured & { lines: 
     figures: {
       exec_growth_1k_to_100k_events: ratioOf(execs, String(longest), '1000'),
       reconnect_ms_p50_at_100k: median(reconnects[longest] ?? []),
+      read_from_offset_ms_p50_at_100k: median(reads[longest] ?? []),
       replay_events_per_s: await replayed(cast, sessions.get(longest) ?? ''),
     },
     rows: HISTORIES.flatMap((events) => [

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { EventStore, JsonObject } from '@vmux/event-store';
-import { encode, fact, type SessionEvent, sessionStream } from '@vmux/events';
+import { encode, fact, LOG_MARK_EVERY, type SessionEvent, sessionStream } from '@vmux/events';
 import { LOCAL_OWNER } from '../apps/gateway/src/local-key';
 import { EXEC_SPEC, LogBuilder } from '../apps/gateway/test/log-builder';
 import { SessionHistory } from '../apps/session-service/src/application/session-history';
@@ -11,12 +11,20 @@ const BATCH = 250;
 export const LOG_EXEC = 'e0000000000b1';
 const LINE = Buffer.from('sixty-three bytes of text and the end of its line, over and over');
 
-/** Sessions with so many events each, and a log of as many. */
+/** A session with so many events, and a log of as many pieces. */
 export interface Grown {
   readonly session: string;
   readonly log: string;
-  readonly logBytes: number;
+  readonly pieces: number;
 }
+
+/** What a reader knows that has seen the log up to a piece and was cut off. */
+export const seen = (piece: number): { offset: number; eventId: string } => {
+  const offset = (piece + 1) * LINE.length;
+  // A mark stands at every 64th revision, the first included.
+  const revision = piece + Math.floor(piece / (LOG_MARK_EVERY - 1)) + 1;
+  return { offset, eventId: `${offset}@${revision}` };
+};
 
 /**
  * Makes sessions' histories as long as asked, as if they had had so many execs, and beside each a session that has
@@ -33,7 +41,8 @@ export async function grown(
   for (const [events, session] of sessions) {
     await lengthen(store, session, events);
     const log = `bench-${events.toString(16).padStart(4, '0').slice(-4)}`;
-    all.set(events, { session, log, logBytes: await longLog(store, log, events) });
+    await longLog(store, log, events);
+    all.set(events, { session, log, pieces: events });
   }
   await store.close();
   for (const service of services) await service.start();
@@ -75,8 +84,7 @@ function stored(event: SessionEvent) {
   };
 }
 
-/** Returns how many bytes it holds. */
-async function longLog(store: EventStore, session: string, events: number): Promise<number> {
+async function longLog(store: EventStore, session: string, events: number): Promise<void> {
   const log = new LogBuilder(store, session, LOCAL_OWNER);
   await log.created();
   await log.issued(LOG_EXEC);
@@ -86,7 +94,6 @@ async function longLog(store: EventStore, session: string, events: number): Prom
   }
   await log.exited(LOG_EXEC);
   await log.session(fact('SessionStopped', { at: 5, cause: 'request' }));
-  return events * LINE.length;
 }
 
 /** Folds every event of a history, without any cache; events per second. */

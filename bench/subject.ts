@@ -52,8 +52,22 @@ export class Subject {
     if (bytes.length !== mib * 1024 * 1024) throw new Error(`${bytes.length} bytes came back`);
   }
 
-  /** A reader that comes back at an offset, until it has its first byte. */
-  async reconnect(session: string, execId: string, offset: number): Promise<void> {
+  /** A reader of ours that was cut off and comes back, until it has its first piece. */
+  async reconnect(session: string, execId: string, lastEventId: string): Promise<void> {
+    const query = { exec: execId, stream: 'stdout', follow: true };
+    const headers = { 'last-event-id': lastEventId };
+    const offset = Number(lastEventId.split('@')[0]);
+    for await (const { data } of this.vmux.events(`/v1/sessions/${session}/logs`, {
+      ...{ query, headers },
+    })) {
+      if (isRecord(data) && data.offset === offset) return;
+      throw new Error(`${JSON.stringify(data)} does not follow ${lastEventId}`);
+    }
+    throw new Error(`nothing follows ${lastEventId}`);
+  }
+
+  /** A reader that knows nothing but how many bytes it has. */
+  async readFrom(session: string, execId: string, offset: number): Promise<void> {
     const path = `/v1/sessions/${session}/logs?exec=${execId}&stream=stdout&follow=true&offset=${offset}`;
     const { bytes, status } = await this.client.read(path, 1);
     if (bytes.length === 0) throw new Error(`nothing at offset ${offset}: ${status}`);
@@ -87,3 +101,6 @@ export class Subject {
     return answer.json;
   }
 }
+
+const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> =>
+  typeof value === 'object' && value !== null;
