@@ -97,7 +97,13 @@ export class Sandboxes {
 
   async destroy({ id, driver, worker }: Held): Promise<void> {
     await worker.stop();
-    await driver.destroy(id);
+    try {
+      await driver.destroy(id);
+    } catch (error) {
+      // It is there until it is destroyed: one that nobody holds would be said to be released.
+      this.hold(id, driver);
+      throw error;
+    }
     await this.settings.journal.forget(id);
     this.held.delete(keyOf(id));
   }
