@@ -1,4 +1,5 @@
 import { readFile } from 'node:fs/promises';
+import type { Agent } from 'node:http';
 import type { Duplex } from 'node:stream';
 import {
   type CallOptions,
@@ -17,6 +18,7 @@ import {
   type SandboxSpec,
 } from '@vmux/runner-kit';
 import Docker from 'dockerode';
+import { agentFor } from './docker-agent';
 import { archiveOf } from './docker-archive';
 import {
   containerName,
@@ -77,7 +79,11 @@ export class DockerDriver implements SandboxDriver {
   private swept: Promise<void> | undefined;
 
   constructor(private readonly settings: DockerDriverSettings) {
-    this.docker = new Docker(optionsOf(settings.endpoint));
+    const options = optionsOf(settings.endpoint);
+    const agent = agentFor(options.protocol === 'https' ? 'https' : 'http');
+    // Taken by the client, and missing in its types.
+    const connected: Docker.DockerOptions & { agent: Agent } = { ...options, agent };
+    this.docker = new Docker(connected);
     this.layers = new DockerLayers(this.docker, settings.runnerId);
     const { guardFile } = settings;
     this.egress = guardFile ? new DockerEgress(this.docker, guardFile) : undefined;
