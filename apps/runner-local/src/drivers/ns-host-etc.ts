@@ -103,7 +103,7 @@ const COPIED = [
 const CREDENTIALS = /:\/\/[^/\s@]*@/;
 
 export async function writeEtc(into: string, from = '/etc'): Promise<void> {
-  await mkdir(into, { mode: 0o755 });
+  await makeDirectory(into, 0o755);
   for (const name of COPIED) {
     const parts = name.split('/').slice(0, -1);
     for (let depth = 1; depth <= parts.length; depth++)
@@ -111,13 +111,13 @@ export async function writeEtc(into: string, from = '/etc'): Promise<void> {
     await copyPublic(join(from, name), join(into, name), name.startsWith('apt/'));
   }
   await writeAccounts(into, from);
-  await writeFile(
+  await makeFile(
     join(into, 'nsswitch.conf'),
     'passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n',
   );
-  await writeFile(join(into, 'fstab'), '');
+  await makeFile(join(into, 'fstab'), '');
   await symlink('/proc/self/mounts', join(into, 'mtab'));
-  await writeFile(join(into, 'machine-id'), '');
+  await makeFile(join(into, 'machine-id'), '');
 }
 
 /** Copies files that everyone may read, and links as they are; anything else is left out. */
@@ -160,15 +160,15 @@ async function writeAccounts(into: string, from: string): Promise<void> {
       : [name, 'x', uid, gid, '', home, shell].join(':'),
   );
   const group = groups.map(([name, , gid]) => `${name}:x:${gid}:`);
-  const secret = { mode: 0o640 };
-  await writeFile(join(into, 'passwd'), `${passwd.join('\n')}\n`);
-  await writeFile(join(into, 'group'), `${group.join('\n')}\n`);
-  await writeFile(
+  const secret = 0o640;
+  await makeFile(join(into, 'passwd'), `${passwd.join('\n')}\n`);
+  await makeFile(join(into, 'group'), `${group.join('\n')}\n`);
+  await makeFile(
     join(into, 'shadow'),
     users.map(([name]) => `${name}:*:19000:0:99999:7:::\n`).join(''),
     secret,
   );
-  await writeFile(join(into, 'gshadow'), groups.map(([name]) => `${name}:*::\n`).join(''), secret);
+  await makeFile(join(into, 'gshadow'), groups.map(([name]) => `${name}:*::\n`).join(''), secret);
   if (!isRoot()) return;
   const shadowGroup = Number(groups.find(([name]) => name === 'shadow')?.[2] ?? 0);
   await chown(join(into, 'shadow'), 0, shadowGroup);
@@ -178,6 +178,11 @@ async function writeAccounts(into: string, from: string): Promise<void> {
 /** The mode is set apart from the making: the runner's own umask does not count in a sandbox. */
 export async function makeDirectory(path: string, mode: number): Promise<void> {
   await mkdir(path, { recursive: true });
+  await chmod(path, mode);
+}
+
+async function makeFile(path: string, text: string, mode = 0o644): Promise<void> {
+  await writeFile(path, text);
   await chmod(path, mode);
 }
 
