@@ -1,8 +1,10 @@
 import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
+import { inspect } from 'node:util';
 import { DriverUnavailable } from '@vmux/runner-kit';
 import { releaseAll, temporaryDirectory } from '@vmux/testing';
+import { agentFor } from '../src/drivers/docker-agent';
 import { DockerDriver } from '../src/drivers/docker-driver';
 
 afterAll(releaseAll);
@@ -31,4 +33,10 @@ test('an answer of the engine that was cut after it had begun is a failure, not 
   } finally {
     engine.close();
   }
+});
+
+test('an agent is described shortly, whatever hangs on its sockets: the client does so with every request', () => {
+  const whole = { showHidden: true, depth: null };
+  expect(inspect(agentFor('http'), whole)).toBe('connections to an engine');
+  expect(inspect({ agent: agentFor('https') }, whole).length).toBeLessThan(100);
 });

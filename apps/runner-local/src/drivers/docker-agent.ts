@@ -5,6 +5,7 @@ import {
   Agent as PlainAgent,
 } from 'node:http';
 import { Agent as SecureAgent } from 'node:https';
+import { inspect } from 'node:util';
 
 /** What Node calls for each request; not among its types. */
 interface Adding {
@@ -28,5 +29,6 @@ export function agentFor(protocol: 'http' | 'https'): Agent {
     });
     add(request, ...rest);
   };
-  return agent;
+  // The client describes its options in full with every request, sockets and all that hangs on them.
+  return Object.defineProperty(agent, inspect.custom, { value: () => 'connections to an engine' });
 }
