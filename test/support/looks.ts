@@ -13,6 +13,8 @@ interface Parameter {
 }
 
 const STAYS_MS = 700;
+/** What describes no session is asked for too. */
+const OF_NO_SESSION = { sha256: '0'.repeat(64) };
 
 /**
  * Looks at a session in every way that the API describes, also in those that go on for as long as somebody
@@ -24,7 +26,7 @@ export async function lookEverywhere(
 ): Promise<readonly { readonly path: string; readonly status: number | 'followed' }[]> {
   const { paths } = (await api.get('/openapi.json')).json as Described;
   const looks = Object.entries(paths).flatMap(([path, { get }]) =>
-    get ? urlsOf(path, get.parameters ?? [], known) : [],
+    get ? urlsOf(path, get.parameters ?? [], { ...OF_NO_SESSION, ...known }) : [],
   );
   return Promise.all(
     looks.map(async (path) => {

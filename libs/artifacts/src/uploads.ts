@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { constants, createReadStream } from 'node:fs';
+import { constants } from 'node:fs';
 import { type FileHandle, mkdir, mkdtemp, open, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -87,16 +87,21 @@ export class Uploads {
     await this.makeRoom(path);
     const offset = await this.write(path, part, source, options.signal);
     if (offset < part.total) return { offset };
+    // Opened first: it may have made room for another one, and a stream would say so to nobody.
+    const file = await open(path, constants.O_RDONLY).catch((error: unknown) => {
+      throw isAbsent(error) ? new UploadGap(0) : error;
+    });
     try {
       // Read again and stored as anything else: others may still write to this file.
-      const whole = createReadStream(path, { end: part.total - 1 });
+      const whole = file.createReadStream({ start: 0, end: part.total - 1, autoClose: false });
       const stored = await this.store.put(digest, whole, options);
       await rm(path, { force: true });
       return stored;
     } catch (error) {
-      if (isAbsent(error, path)) throw new UploadGap(0);
       if (error instanceof DigestMismatch) await rm(path, { force: true });
       throw error;
+    } finally {
+      await file.close();
     }
   }
 
@@ -175,11 +180,8 @@ async function writeAt(file: FileHandle, bytes: Uint8Array, at: number): Promise
   }
 }
 
-/** It has made room for another one meanwhile. */
-function isAbsent(error: unknown, path: string): boolean {
-  const fault = error as NodeJS.ErrnoException | undefined;
-  return fault?.code === 'ENOENT' && fault.path === path;
-}
+const isAbsent = (error: unknown): boolean =>
+  (error as NodeJS.ErrnoException | undefined)?.code === 'ENOENT';
 
 /** A part begins after what is there: it was never sent, has expired, or is somebody else's. */
 export class UploadGap extends Error {
