@@ -17,7 +17,8 @@ export class Tmux {
 
   constructor({ cols = 80, rows = 24, cwd, env }: TmuxOptions) {
     const size = ['-x', String(cols), '-y', String(rows)];
-    const shell = 'exec env PS1="here> " bash --norc --noprofile';
+    // Without a history: it is written when the shell ends, into a directory that is being removed then.
+    const shell = 'exec env -u HISTFILE PS1="here> " bash --norc --noprofile +o history';
     // Without a configuration of whoever runs the tests; UTF-8 whatever their locale is.
     const args = ['-u', '-L', this.socket, '-f', '/dev/null', 'new-session', '-d', ...size, shell];
     execFileSync('tmux', args, { cwd, env: { ...env, LANG: 'C.UTF-8', TERM: 'xterm-256color' } });
