@@ -3,7 +3,7 @@
 import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { ensurePackages, ensureSystem, root } from './setup.mjs';
+import { ensureOptional, ensurePackages, ensureSystem, root } from './setup.mjs';
 
 await ensurePackages();
 const given = process.argv.slice(2);
@@ -16,6 +16,7 @@ if (!known.includes(name)) {
   process.exit(2);
 }
 ensureSystem();
+ensureOptional();
 const { build } = await import('./build.mjs');
 await build();
 const file = join(root, 'dist/bench', `${name}.bench.js`);

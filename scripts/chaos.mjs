@@ -1,10 +1,11 @@
 // npm run chaos -- [--minutes 3] [--seconds n] [--seed n] [--json]: breaks the stack and checks the laws.
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
-import { ensurePackages, ensureSystem, root } from './setup.mjs';
+import { ensureOptional, ensurePackages, ensureSystem, root } from './setup.mjs';
 
 await ensurePackages();
 ensureSystem();
+ensureOptional();
 const { build } = await import('./build.mjs');
 await build();
 const main = join(root, 'dist/test/chaos/main.js');

@@ -3,7 +3,14 @@
 import { mkdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { ensureCompiler, ensureNats, ensurePackages, ensureSystem, root } from './setup.mjs';
+import {
+  ensureClones,
+  ensureCompiler,
+  ensureNats,
+  ensurePackages,
+  ensureSystem,
+  root,
+} from './setup.mjs';
 
 const seconds = (ms) => `${(ms / 1000).toFixed(1)} s`;
 const step = async (name, work) => {
@@ -51,8 +58,10 @@ await step('npm packages', () => ensurePackages({ production: true }));
 await step('system programs', async () => {
   ensureSystem(['openssl']);
   ensureCompiler();
-  // A server elsewhere needs no NATS here.
-  if (!env.VMUX_URL) await ensureNats(data);
+  // A server elsewhere needs no NATS and no sandboxes here.
+  if (env.VMUX_URL) return;
+  ensureClones();
+  await ensureNats(data);
 });
 await step('build', async () => (await import('./build.mjs')).build());
 // Dated to the beginning: what changed while it was built is built again.

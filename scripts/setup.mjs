@@ -36,6 +36,7 @@ const systemPrograms = {
   debootstrap: { apt: ['debootstrap'] },
   ip: { apt: ['iproute2'] },
   newuidmap: { apt: ['uidmap'] },
+  'mkfs.btrfs': { apt: ['btrfs-progs'] },
   tmux: { apt: ['tmux'], brew: ['tmux'] },
   less: { apt: ['less'], brew: ['less'] },
   'chromium-headless-shell': { apt: ['chromium-headless-shell'] },
@@ -43,12 +44,13 @@ const systemPrograms = {
 
 /** Not every distribution has a browser that is no snap. */
 const rarePrograms = ['chromium-headless-shell'];
-/** Without these, the tests that start a Docker engine, a terminal or a browser are skipped and say so. */
+/** Without these, the tests that start a Docker engine, a terminal or a browser, or clone disks, are skipped and say so. */
 const optionalPrograms = [
   'dockerd',
   'debootstrap',
   'ip',
   'newuidmap',
+  'mkfs.btrfs',
   'tmux',
   'less',
   ...rarePrograms,
@@ -157,6 +159,13 @@ export function ensureSystem(programs = neededPrograms) {
   );
 }
 
+/** What sandboxes of namespaces clone their disks with; without it checkpoints take longer, and doctor says so. */
+export function ensureClones() {
+  const missing = ['mkfs.btrfs'].filter((program) => !onPath(program));
+  if (missing.length > 0 && process.platform === 'linux' && process.getuid() === 0)
+    install(missing);
+}
+
 /** Something that makes Linux programs: this machine's compiler, else a Docker engine. */
 export function ensureCompiler() {
   if (makesPrograms()) return;
@@ -190,7 +199,7 @@ const isOffered = (program) =>
 const packagesOf = (programs, manager) =>
   programs.flatMap((name) => systemPrograms[name][manager] ?? []);
 
-/** False where nothing may be installed. */
+/** False where nothing may be installed, or it did not work. */
 function install(missing) {
   if (onPath('apt-get') && mayInstall(missing)) {
     const packages = packagesOf(missing, 'apt');
@@ -198,29 +207,20 @@ function install(missing) {
     const elevate = process.getuid() === 0 ? [] : ['sudo', ...(isAllowed() ? ['-n'] : [])];
     // RUNLEVEL keeps the packages' services from being started: the project starts its own, on free ports.
     const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive', RUNLEVEL: '1' };
-    run(...command([...elevate, 'apt-get', 'update', '-qq']), { env });
-    run(
-      ...command([
-        ...elevate,
-        'apt-get',
-        'install',
-        '-y',
-        '-qq',
-        '--no-install-recommends',
-        ...packages,
-      ]),
-      { env },
+    const quietly = ['-y', '-qq', '--no-install-recommends'];
+    return (
+      works([...elevate, 'apt-get', 'update', '-qq'], env) &&
+      works([...elevate, 'apt-get', 'install', ...quietly, ...packages], env)
     );
-    return true;
   }
   const packages = packagesOf(missing, 'brew');
-  if (onPath('brew') && packages.length > 0) {
-    say(`installing ${packages.join(', ')} with brew`);
-    run('brew', ['install', '--quiet', ...packages]);
-    return true;
-  }
-  return false;
+  if (!onPath('brew') || packages.length === 0) return false;
+  say(`installing ${packages.join(', ')} with brew`);
+  return works(['brew', 'install', '--quiet', ...packages], process.env);
 }
+
+const works = ([program, ...args], env) =>
+  spawnSync(program, args, { cwd: root, stdio: 'inherit', env }).status === 0;
 
 export function run(program, args, options = {}) {
   const done = spawnSync(program, args, {
@@ -249,7 +249,6 @@ async function shown(what, program, args) {
   if (how !== null) fail(`${program} ${args.join(' ')} ended with ${how}`);
 }
 
-const command = ([program, ...args]) => [program, args];
 const onPath = (program) =>
   [...(process.env.PATH ?? '').split(delimiter), '/usr/sbin', '/sbin'].some((dir) =>
     isProgram(join(dir, program)),

@@ -210,4 +210,10 @@ describe('vmux doctor', () => {
     expect(lacking.stdout.toString()).toContain('BAD   openssl: not found\n      do: sudo apt-get');
     expect(lacking.code).toBe(1);
   }, 60_000);
+
+  it('looks, as root, for what disks are cloned with', async () => {
+    const { findings } = JSON.parse((await vmux('doctor', '--json')).stdout.toString());
+    const found = findings.filter(({ what }: { what: string }) => what === 'mkfs.btrfs');
+    expect(found).toHaveLength(process.getuid?.() === 0 ? 1 : 0);
+  });
 });

@@ -27,6 +27,7 @@ export async function doctor(args: readonly string[]): Promise<number> {
     natsServer(),
     ...program('openssl', 'openssl', 'bad'),
     ...program('cc', 'gcc libc6-dev', existsSync(builtLauncher()) ? 'limited' : 'bad'),
+    ...(process.getuid?.() === 0 ? program('mkfs.btrfs', 'btrfs-progs', 'limited') : []),
     data(),
     ...made,
     defaultImage(made, process.env),
