@@ -14,7 +14,8 @@ describeOnStack()('what goes through a terminal', (stack) => {
     it('is whole after any number of dropped connections, with characters cut anywhere', async () => {
       const line = '漢字カナ🎉é-'.repeat(8);
       const exec = await terminals.start(
-        `stty -opost; for i in $(seq 1 6000); do printf '%s %s\\n' $i '${line}'; done`,
+        // With pauses, so that however fast it is read, it is read in more than a few pieces.
+        `stty -opost; for i in $(seq 1 6000); do printf '%s %s\\n' $i '${line}'; [ $((i % 500)) = 0 ] && sleep 0.05; done`,
       );
       const random = seededRandom(6);
       const pieces: Buffer[] = [];

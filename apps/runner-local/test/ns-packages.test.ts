@@ -1,4 +1,5 @@
 import { execFileSync, spawnSync } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
 import { releaseAll, releaseLater, skipUnless } from '@vmux/testing';
 import type { NsDriver } from '../src/drivers/ns-driver';
 import { enterWith, type Inside } from './escape-tools';
@@ -46,6 +47,8 @@ describe('In an ns sandbox with egress, as the default user', () => {
   beforeAll(async () => {
     if (!isRoot || (noDebian && noNpm)) return;
     restoreFirewallLater();
+    // Left so, as a Docker engine leaves it: one that another test runs needs it meanwhile.
+    writeFileSync('/proc/sys/net/ipv4/ip_forward', '1');
     driver = newNsDriver({ ...nsOptions(), egress: true });
     const allowHosts = [
       ...(noDebian ? [] : [distribution.hostname]),

@@ -80,8 +80,9 @@ export async function canFirewall(): Promise<void> {
 export async function ensureFirewall(): Promise<void> {
   await canFirewall();
   const table = ['-w', '5', '-t', 'raw'];
-  if ((await execute('iptables', [...table, '-n', '-L', ALLOWED])).code !== 0)
-    await must('iptables', [...table, '-N', ALLOWED]);
+  // Another one may make it at the same moment: what counts is that it is there.
+  if ((await execute('iptables', [...table, '-N', ALLOWED])).code !== 0)
+    await must('iptables', [...table, '-n', '-L', ALLOWED]);
   await must('iptables-restore', ['-w', '5', '--noflush'], RULES);
   for (const [table, name, chain, ...rule] of JUMPS)
     await ensureRule('iptables', [table, name, chain].map(String), rule);
