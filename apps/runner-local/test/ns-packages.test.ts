@@ -1,5 +1,5 @@
 import { execFileSync, spawnSync } from 'node:child_process';
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { releaseAll, releaseLater, skipUnless } from '@vmux/testing';
 import type { NsDriver } from '../src/drivers/ns-driver';
 import { enterWith, type Inside } from './escape-tools';
@@ -40,6 +40,14 @@ function restoreFirewallLater(): void {
   });
 }
 
+/** What a sandbox with a network asks of its host, for as long as the tests take. */
+function forward(): void {
+  const setting = '/proc/sys/net/ipv4/ip_forward';
+  const before = readFileSync(setting, 'utf8');
+  writeFileSync(setting, '1');
+  releaseLater(() => writeFileSync(setting, before));
+}
+
 describe('In an ns sandbox with egress, as the default user', () => {
   let driver: NsDriver;
   let inside: Inside;
@@ -47,8 +55,7 @@ describe('In an ns sandbox with egress, as the default user', () => {
   beforeAll(async () => {
     if (!isRoot || (noDebian && noNpm)) return;
     restoreFirewallLater();
-    // Left so, as a Docker engine leaves it: one that another test runs needs it meanwhile.
-    writeFileSync('/proc/sys/net/ipv4/ip_forward', '1');
+    forward();
     driver = newNsDriver({ ...nsOptions(), egress: true });
     const allowHosts = [
       ...(noDebian ? [] : [distribution.hostname]),
