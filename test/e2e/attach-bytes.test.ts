@@ -113,7 +113,8 @@ describeOnStack()('what goes through a terminal', (stack) => {
         fatal: false,
       });
       client.sendInput(5, Buffer.from('one\necho two\n'));
-      await client.shows(/^two$/m);
+      // Behind a prompt where both lines were typed before the first was read.
+      await client.shows(/^(\$ )?two$/m);
       expect((await client.text()).match(/^one$/gm)).toHaveLength(1);
       client.socket.send('text');
       await client.ended();
