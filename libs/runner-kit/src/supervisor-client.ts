@@ -63,6 +63,8 @@ interface Call {
   readonly signal?: AbortSignal;
 }
 
+const SPEAK_EVERY_MS = 60_000;
+
 /**
  * What a sandbox can be asked, over any byte pipe. The protocol is docs/supervisor-protocol.md. Faults are
  * `SupervisorRefused` (this request), `PipeBroken` (open another pipe) and `ProtocolViolation` (nothing
@@ -78,7 +80,23 @@ export class SupervisorClient {
   }
 
   static async connect(pipe: Duplex, options: ConnectOptions): Promise<SupervisorClient> {
-    return new SupervisorClient(await SupervisorConnection.open(pipe, options));
+    const client = new SupervisorClient(await SupervisorConnection.open(pipe, options));
+    client.#speakEvery(options.speakEveryMs ?? SPEAK_EVERY_MS);
+    return client;
+  }
+
+  /** Whoever says nothing is taken for gone. One question at a time: what stands still answers none. */
+  #speakEvery(everyMs: number): void {
+    let isAsking = false;
+    const timer = setInterval(() => {
+      if (isAsking) return;
+      isAsking = true;
+      const answered = () => {
+        isAsking = false;
+      };
+      this.ping().then(answered, answered);
+    }, everyMs).unref();
+    this.ended.then(() => clearInterval(timer));
   }
 
   get hello(): Hello {

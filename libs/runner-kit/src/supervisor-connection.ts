@@ -21,6 +21,8 @@ export interface ConnectOptions {
   readonly epoch: number;
   readonly instance: string;
   readonly helloTimeoutMs?: number;
+  /** How often the supervisor hears of this end, at least. */
+  readonly speakEveryMs?: number;
   readonly signal?: AbortSignal;
 }
 

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
-import { openInput, SupervisorRefused } from '../src/index';
+import { openInput, SupervisorClient, SupervisorRefused } from '../src/index';
 import { BodyWriter, FRAME } from '../src/wire';
-import { bodyOf, execFrame, FakeSupervisor, outputFrame } from './fake-supervisor';
+import { bodyOf, execFrame, FakeSupervisor, helloFrame, outputFrame, tag } from './fake-supervisor';
 
 const ok = (id: number, value = 0) => new BodyWriter().u64(value).frame(FRAME.ok, id);
 const data = (id: number, bytes: Buffer) => new BodyWriter().bytes(bytes).frame(FRAME.data, id);
@@ -182,6 +182,20 @@ describe('the supervisor client', () => {
     abort.abort(new Error('enough'));
     await expect(figures).rejects.toThrow('enough');
     expect((await peer.hear(FRAME.close)).id).toBe(asked.id);
+    client.close();
+  });
+
+  it('lets the supervisor hear now and then that it is there, once answered again', async () => {
+    const peer = new FakeSupervisor();
+    peer.say(helloFrame());
+    const client = await SupervisorClient.connect(peer.pipe, { ...tag, speakEveryMs: 5 });
+    await peer.hear(FRAME.hello);
+    for (let times = 0; times < 3; times++) {
+      const { id } = await peer.hear(FRAME.ping);
+      await new Promise((resolve) => setTimeout(resolve, 30));
+      expect(peer.heardNothing()).toBe(true);
+      peer.say(new BodyWriter().bytes('').frame(FRAME.pong, id));
+    }
     client.close();
   });
 

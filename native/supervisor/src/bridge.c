@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -63,8 +64,8 @@ static int listen_anywhere(const char *socket_path) {
   // Before it listens: the supervisor tells nobody of a port that is marked so.
   if ((size_t)snprintf(mark, sizeof mark, "%s.%u", socket_path, port) >= sizeof mark) die(2, "the socket's path is too long");
   int marked = open(mark, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
-  if (marked < 0) die(4, "cannot make %s: %s", mark, strerror(errno));
-  close(marked);
+  // Held to our end, however that comes.
+  if (marked < 0 || flock(marked, LOCK_EX) < 0) die(4, "cannot make %s: %s", mark, strerror(errno));
   if (listen(fd, 8) < 0) die(4, "cannot listen: %s", strerror(errno));
   printf("%u\n", port);
   fflush(stdout);

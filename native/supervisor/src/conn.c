@@ -18,6 +18,7 @@ enum {
   BUCKETS = 4096,
   HELLO_WITHIN_MS = 10000,
   CLOSE_WITHIN_MS = 1000,
+  SILENT_MS = 180000,
 };
 
 static struct conn conns[MAX_CONNS];
@@ -273,10 +274,22 @@ static void say_hello(struct conn *c) {
   frame_end(&c->out);
 }
 
+// The place of whoever has been silent for longest: a client says something every minute, or is gone.
+static struct conn *silent_place(void) {
+  struct conn *found = NULL;
+  for (int i = 0; i < MAX_CONNS; i++)
+    if (conns[i].greeted && (!found || conns[i].heard_ms < found->heard_ms)) found = &conns[i];
+  uint64_t silent_ms = settings.lease_ms && settings.lease_ms < SILENT_MS ? settings.lease_ms : SILENT_MS;
+  if (!found || now_ms() - found->heard_ms < silent_ms) return NULL;
+  conn_close(found);
+  return found;
+}
+
 struct conn *conn_new(int fd) {
   struct conn *c = NULL;
   for (int i = 0; i < MAX_CONNS && !c; i++)
     if (!conns[i].used) c = &conns[i];
+  if (!c) c = silent_place();
   if (!c) return NULL;
   uint8_t *in = c->in, *out = c->out.base;
   memset(c, 0, sizeof *c);
@@ -332,6 +345,13 @@ bool conns_peer(pid_t pid) {
   for (int i = 0; i < MAX_CONNS; i++)
     if (conns[i].used && conns[i].peer == pid) return true;
   return false;
+}
+
+uint64_t conns_heard_ms(void) {
+  uint64_t heard_ms = 0;
+  for (int i = 0; i < MAX_CONNS; i++)
+    if (conns[i].used && conns[i].greeted && !conns[i].closing && conns[i].heard_ms > heard_ms) heard_ms = conns[i].heard_ms;
+  return heard_ms;
 }
 
 uint32_t conns_greeted(void) {

@@ -47,6 +47,8 @@ void conns_init(int listen_fd);
 void conns_flush(void);
 bool conns_peer(pid_t);
 uint32_t conns_greeted(void);
+// When the last of them said something; 0 without one.
+uint64_t conns_heard_ms(void);
 void conns_drain_and_close(void);
 struct conn *conn_new(int fd);
 // Everything in `in` that is a whole frame; used by the fuzzer too.

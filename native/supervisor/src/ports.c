@@ -1,11 +1,13 @@
 // Listening TCP ports, by asking the kernel (NETLINK_SOCK_DIAG) or, without it, /proc/net.
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -41,7 +43,13 @@ static bool bridged(uint16_t number) {
   char mark[128];
   if (!settings.listen_path) return false;
   snprintf(mark, sizeof mark, "%s.%u", settings.listen_path, number);
-  return access(mark, F_OK) == 0;
+  int fd = open(mark, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  // One that was killed holds its mark no more.
+  bool left = flock(fd, LOCK_EX | LOCK_NB) == 0;
+  if (left) unlink(mark);
+  close(fd);
+  return !left;
 }
 
 static void seen(uint16_t number, uint8_t family, bool beyond_loopback) {
@@ -49,6 +57,7 @@ static void seen(uint16_t number, uint8_t family, bool beyond_loopback) {
   for (int i = 0; i < MAX_PORTS; i++) {
     struct port *p = &ports[i];
     if (p->used && p->number == number) {
+      if (!p->open && bridged(number)) return;
       p->seen_families |= family;
       p->seen_beyond |= beyond_loopback;
       return;

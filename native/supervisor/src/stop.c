@@ -9,9 +9,9 @@
 #include "freeze.h"
 #include "procs.h"
 
-enum { LOOK_MS = 20, WAIT_AFTER_KILL = 250 };
+enum { LOOK_MS = 20, WAIT_AFTER_KILL = 250, LAST_CALL_MS = 60000 };
 
-static bool stop_begun, stop_done, quit_after;
+static bool stop_begun, stop_done, quit_after, last_call;
 static uint64_t kill_at_ms;
 static int looks_after_kill;
 static struct timer look_timer, lease_timer;
@@ -104,13 +104,21 @@ bool request_stop(struct conn *c, uint8_t type, uint32_t id, struct reader *r) {
 }
 
 static void lease_over(struct timer *t) {
-  (void)t;
-  say("no runner for %llu s: stopping", (unsigned long long)(settings.lease_ms / 1000));
-  stop_begin(settings.stop_grace_ms, true);
+  // A pipe may outlive the runner behind it (an exec of a provider that nobody ends): what counts is what is heard.
+  uint64_t quiet_ms = now_ms() - conns_heard_ms();
+  if (quiet_ms < settings.lease_ms) last_call = false;
+  else if (conns_greeted() == 0 || last_call) {
+    say("no runner for %llu s: stopping", (unsigned long long)(settings.lease_ms / 1000));
+    stop_begin(settings.stop_grace_ms, true);
+    return;
+  } else last_call = true;
+  // Who stood still with us, and has not been read since, still has its say.
+  uint64_t call_ms = settings.lease_ms < LAST_CALL_MS ? settings.lease_ms : LAST_CALL_MS;
+  timer_set(t, last_call ? call_ms : settings.lease_ms - quiet_ms, lease_over);
 }
 
 void lease_renew(void) {
   if (settings.lease_ms == 0 || quit_after) return;
-  if (conns_greeted() > 0) timer_clear(&lease_timer);
-  else timer_set(&lease_timer, settings.lease_ms, lease_over);
+  last_call = false;
+  timer_set(&lease_timer, settings.lease_ms, lease_over);
 }

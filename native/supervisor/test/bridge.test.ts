@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { existsSync } from 'node:fs';
+import { existsSync, renameSync } from 'node:fs';
 import { connect, createServer, type Server } from 'node:net';
 import { Duplex } from 'node:stream';
 import { WebSocket } from 'ws';
@@ -140,6 +140,38 @@ describe.each(builds)('a bridge (%s)', (_name, target, binary) => {
     await sandbox.kill();
     await closed;
     expect(await ended(other.bridge)).toBe(0);
+  });
+
+  it('leaves its port to others when it is killed', async () => {
+    const { bridge, port } = await bridged();
+    await ended(bridge, 'SIGKILL');
+    const server = createServer();
+    servers.push(server);
+    await once(server.listen(port, '127.0.0.1'), 'listening');
+    expect(await listedPorts()).toContain(port);
+  });
+
+  it('is not taken for what listened on its port before', async () => {
+    const watching = c.request(T.PORTS, new Body().u8(1));
+    const told = async (wanted: number) => {
+      for (;;) {
+        const { type, body } = await watching.next();
+        if (type === T.PORT && body.u16() === wanted) return body.u8();
+      }
+    };
+    const before = createServer();
+    await once(before.listen(0, '127.0.0.1'), 'listening');
+    const { port } = before.address() as { port: number };
+    await told(port);
+    before.close();
+    await told(port);
+    // The bridge takes any port: here it is made to have that one.
+    const fixed = await bridged();
+    renameSync(`${sandbox.socket}.${fixed.port}`, `${sandbox.socket}.${port}`);
+    const stranger = createServer();
+    servers.push(stranger);
+    await once(stranger.listen(port, '127.0.0.1'), 'listening');
+    expect(await listedPorts()).not.toContain(port);
   });
 
   it('lets nobody in without its secret, and nothing that is no WebSocket', async () => {

@@ -212,6 +212,40 @@ describe.each(builds)('the supervisor’s own life (%s)', (_name, target, binary
     }
   });
 
+  it('ends by itself though a connection is open, when nobody has said anything within the lease', async () => {
+    const leased = new Sandbox(binary);
+    try {
+      const runner = await leased.start('--lease-seconds=1');
+      // A runner that is there says something now and then: longer than the lease all together.
+      for (let times = 0; times < 30; times++) {
+        await runner.request(T.PING, new Body().bytes('')).expect(T.PONG);
+        await sleep(50);
+      }
+      expect(leased.process?.exitCode).toBeNull();
+      await eventually(() => leased.process?.exitCode === 0 || undefined);
+      expect(leased.stderr).toContain('no runner for 1 s');
+    } finally {
+      await leased.end();
+    }
+  });
+
+  it('lets somebody in though all places are taken, when those who have them say nothing', async () => {
+    const leased = new Sandbox(binary);
+    try {
+      const runner = await leased.start('--lease-seconds=1');
+      for (let others = 1; others < 64; others++) await leased.connect();
+      const late = await eventually(async () => {
+        await runner.request(T.PING, new Body().bytes('')).expect(T.PONG);
+        return Connection.open(leased.socket, leased.epoch, leased.instance).catch(() => undefined);
+      });
+      await late.request(T.PING, new Body().bytes('')).expect(T.PONG);
+      await runner.request(T.PING, new Body().bytes('')).expect(T.PONG);
+      await late.close();
+    } finally {
+      await leased.end();
+    }
+  });
+
   it('works on an inherited listener and an inherited spool directory', async () => {
     const [made, socket] = [join(sandbox.folder, 'made'), join(sandbox.folder, 'inherited')];
     const server = createServer().listen(made);
