@@ -53,6 +53,8 @@ export async function startModalEmulator() {
       { imageId: string; expiresAt: number | null; isGone: boolean; creates: number }[]
     > => control('GET', '/images'),
     removeImage: (imageId: string) => control('DELETE', `/images/${imageId}`),
+    calls: (): Promise<{ byName: Record<string, number>; mostAtOnce: number }> =>
+      control('GET', '/calls'),
     inputCalls: async (): Promise<number> =>
       (await control<{ input: number }>('GET', '/calls')).input,
     connects: async (): Promise<ConnectCounts> =>

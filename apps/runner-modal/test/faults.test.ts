@@ -18,6 +18,9 @@ const QUIET = {
   throttleCalls: 0,
   unavailableCalls: 0,
   createDelayMs: 0,
+  loseCreateAnswers: 0,
+  callDelayMs: 0,
+  refuseTags: 0,
   queueGpus: false,
   quota: 0,
   inputDelayMs: 0,
@@ -215,6 +218,39 @@ group('on Modal (emulated)', () => {
     expect(await other.list()).toHaveLength(1);
   });
 
+  it.each([null, 'T4'])(
+    'a sandbox is made once though Modal’s answer was lost (gpu: %s)',
+    async (gpu) => {
+      const id = newId();
+      await emulator.faults({ loseCreateAnswers: 1 });
+      await driver.create(specOf(id, gpu));
+      const made = (await emulator.sandboxes()).filter(({ name }) => name === nameOf(id));
+      expect(made).toEqual([expect.objectContaining({ result: null })]);
+      expect(await driver.list()).toEqual([
+        expect.objectContaining({ id, probe: { state: 'running' } }),
+      ]);
+      expect(await say(id, 'echo here')).toBe('here\n');
+    },
+  );
+
+  it('a sandbox that is being made is not made a second time by the same driver', async () => {
+    const id = newId();
+    const both = await Promise.allSettled([driver.create(specOf(id)), driver.create(specOf(id))]);
+    expect(both).toContainEqual(expect.objectContaining({ status: 'fulfilled' }));
+    expect(both).toContainEqual(
+      expect.objectContaining({ reason: expect.objectContaining({ reason: 'exists' }) }),
+    );
+    expect(await say(id, 'echo here')).toBe('here\n');
+  });
+
+  it('a sandbox is not left behind when Modal refuses what comes after its making', async () => {
+    const id = newId();
+    await emulator.faults({ refuseTags: 1 });
+    await expect(driver.create(specOf(id, 'T4'))).rejects.toMatchObject({ next: 'refuse' });
+    const made = (await emulator.sandboxes()).filter(({ name }) => name === nameOf(id));
+    expect(made).toEqual([expect.objectContaining({ result: expect.anything() })]);
+  });
+
   it('a service that is away for a moment is asked again', async () => {
     await emulator.faults({ unavailableCalls: 2 });
     const id = newId();
@@ -274,6 +310,32 @@ group('on Modal (emulated)', () => {
     await expect(driver.create(specOf(newId(), 'RTX3090'))).rejects.toThrow(/choose one of T4, L4/);
     await expect(driver.create(specOf(newId(), 'A10:5'))).rejects.toThrow(/1 to 4 of A10/);
     expect((await emulator.sandboxes()).filter(({ gpu }) => /RTX3090|A10/.test(gpu))).toEqual([]);
+  });
+
+  it('the app and an image are asked for once, however many sandboxes there are', async () => {
+    const fresh = open();
+    const asked = async () => {
+      const { appGetOrCreate, imageGetOrCreate } = (await emulator.calls()).byName;
+      return [appGetOrCreate, imageGetOrCreate];
+    };
+    const [apps = 0, images = 0] = await asked();
+    await Promise.all([fresh.create(specOf(newId())), fresh.create(specOf(newId()))]);
+    const [appsThen, imagesThen = 0] = await asked();
+    expect([appsThen, imagesThen > images]).toEqual([apps + 1, true]);
+    // The template's name stands for the same image.
+    await fresh.create({ ...specOf(newId()), image: 'python' });
+    expect(await asked()).toEqual([appsThen, imagesThen]);
+  });
+
+  it('a day’s sandboxes are listed without asking for all of them at once', async () => {
+    const ids = Array.from({ length: 18 }, newId);
+    for (const id of ids) {
+      await driver.create(specOf(id));
+      await emulator.end(nameOf(id), 'lost');
+    }
+    await emulator.faults({ callDelayMs: 100 });
+    expect((await open().list()).length).toBeGreaterThanOrEqual(ids.length);
+    expect((await emulator.calls()).mostAtOnce).toBe(16);
   });
 
   it('an image that cannot be built is refused with the reason', async () => {

@@ -36,6 +36,11 @@ describe('What Modal’s faults mean', () => {
     },
   );
 
+  it('no token at all says what to set, in the words of the SDK', () => {
+    const fault = new Error('Profile is missing credentials. Please set them in .modal.toml');
+    expect(translated(fault).message).toContain('set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET');
+  });
+
   it('what is one of ours already passes as it is', () => {
     const gone = new SandboxGone('lost');
     expect(translated(gone)).toBe(gone);

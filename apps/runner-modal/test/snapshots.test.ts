@@ -54,7 +54,7 @@ describeUnless(
     driver = open();
   });
   afterEach(async () => {
-    await emulator.faults({ snapshotDelayMs: 0 });
+    await emulator.faults({ snapshotDelayMs: 0, callDelayMs: 0 });
     await Promise.all(made.splice(0).map((id) => driver.destroy(id)));
   });
   afterAll(async () => {
@@ -108,6 +108,14 @@ describeUnless(
     await expect(hurried.snapshot(id, now)).rejects.toMatchObject({ next: 'refuse' });
     const { ref } = await driver.snapshot(id, now);
     await driver.forget(ref);
+  });
+
+  it('are given up too when Modal does not answer at all', async () => {
+    const id = await created();
+    const hurried = open({ snapshotWithinMs: 500 });
+    (await hurried.openPipe(id)).destroy();
+    await emulator.faults({ callDelayMs: 600_000 });
+    await expect(hurried.snapshot(id, now)).rejects.toMatchObject({ next: 'retry' });
   });
 
   it('and sandboxes alike have no limit of their disk: one that is asked for is refused', async () => {

@@ -83,7 +83,10 @@ export function controlPlane(settings: ControlPlaneSettings) {
         Status.RESOURCE_EXHAUSTED,
         'the workspace is at its limit of sandboxes',
       );
-    return pool.create(request, isV2);
+    const made = await pool.create(request, isV2);
+    if (board.takes('loseCreateAnswers'))
+      throw new ServerError(Status.UNAVAILABLE, 'the answer was lost (injected)');
+    return made;
   };
 
   const wait = async ({ sandboxId, timeout = 0 }: Timed) => {
@@ -129,6 +132,8 @@ export function controlPlane(settings: ControlPlaneSettings) {
 
   const setTags = async ({ sandboxId, tags }: ById & { readonly tags: readonly Tag[] }) => {
     known(sandboxId);
+    if (board.takes('refuseTags'))
+      throw new ServerError(Status.INVALID_ARGUMENT, 'those tags are wrong (injected)');
     await pool.setTags(sandboxId, tags);
     return {};
   };
@@ -220,33 +225,39 @@ export function controlPlane(settings: ControlPlaneSettings) {
       throw new ServerError(Status.UNAUTHENTICATED, 'the token is missing or wrong');
   };
 
-  const check = (context: CallContext) => {
+  const check = async (context: CallContext) => {
     authenticated(context);
     board.onCall();
+    const { callDelayMs } = board.faults;
+    if (callDelayMs > 0) await Promise.race([board.nextChange(), pause(callDelayMs)]);
   };
   return {
-    ...guarded(methods, check),
+    ...guarded(methods, board, check),
     imageJoinStreaming: async function* (request: JoinRequest, context: CallContext) {
-      check(context);
+      await check(context);
       yield* builder.join(request.imageId, request.lastEntryId, context.signal);
     },
   };
 }
+
+const pause = (ms: number): Promise<void> => new Promise((end) => void setTimeout(end, ms).unref());
 
 type Method = (request: never, context: CallContext) => unknown;
 
 /** Puts a check in front of every method. */
 export const guarded = <T extends Record<string, Method>>(
   methods: T,
-  check: (context: CallContext) => void,
+  board: FaultBoard,
+  check: (context: CallContext) => Promise<void>,
 ): Record<string, (request: unknown, context: CallContext) => Promise<unknown>> =>
   Object.fromEntries(
     Object.entries(methods).map(([name, method]) => [
       name,
-      async (request: unknown, context: CallContext) => {
-        check(context);
-        return method(request as never, context);
-      },
+      (request: unknown, context: CallContext) =>
+        board.counted(name, async () => {
+          await check(context);
+          return method(request as never, context);
+        }),
     ]),
   );
 

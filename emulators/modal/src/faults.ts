@@ -10,6 +10,12 @@ export interface Faults {
   readonly unavailableCalls: number;
   /** New sandboxes wait this long before they are scheduled; with a GPU until `releaseGpus`. */
   readonly createDelayMs: number;
+  /** So many of the next sandboxes are made, and nobody hears of it the first time. */
+  readonly loseCreateAnswers: number;
+  /** Every control-plane call takes this much longer. */
+  readonly callDelayMs: number;
+  /** So many of the next tags are refused as wrong. */
+  readonly refuseTags: number;
   readonly queueGpus: boolean;
   /** No more sandboxes than these at once; 0: any number. */
   readonly quota: number;
@@ -37,6 +43,9 @@ export const NO_FAULTS: Faults = {
   throttleCalls: 0,
   unavailableCalls: 0,
   createDelayMs: 0,
+  loseCreateAnswers: 0,
+  callDelayMs: 0,
+  refuseTags: 0,
   queueGpus: false,
   quota: 0,
   inputDelayMs: 0,
@@ -54,6 +63,8 @@ export class FaultBoard {
   private changed: (() => void)[] = [];
   /** How often an exec was given input: over a distance each takes a while. */
   inputCalls = 0;
+  /** Of the control plane's calls: how many of each there were, and how many at once since faults were set. */
+  readonly calls = { byName: {} as Record<string, number>, under: 0, mostAtOnce: 0 };
   /** Of requests with connect tokens: those let through, their bytes, and those refused. */
   readonly connects = { tokens: 0, opened: 0, refused: 0, bytesIn: 0, bytesOut: 0 };
 
@@ -63,14 +74,29 @@ export class FaultBoard {
 
   set(faults: Partial<Faults>): void {
     this.current = { ...this.current, ...faults };
+    this.calls.mostAtOnce = this.calls.under;
     for (const tell of this.changed.splice(0)) tell();
   }
 
   /** True so many times as was asked for. */
-  takes(fault: 'failSnapshots' | 'loseSnapshotAnswers'): boolean {
+  takes(
+    fault: 'failSnapshots' | 'loseSnapshotAnswers' | 'loseCreateAnswers' | 'refuseTags',
+  ): boolean {
     const left = this.current[fault];
     if (left > 0) this.current = { ...this.current, [fault]: left - 1 };
     return left > 0;
+  }
+
+  async counted<T>(name: string, call: () => Promise<T>): Promise<T> {
+    const { calls } = this;
+    calls.byName[name] = (calls.byName[name] ?? 0) + 1;
+    calls.under += 1;
+    calls.mostAtOnce = Math.max(calls.mostAtOnce, calls.under);
+    try {
+      return await call();
+    } finally {
+      calls.under -= 1;
+    }
   }
 
   nextChange(): Promise<void> {

@@ -143,7 +143,7 @@ async function answer(
   if (request.method === 'GET' && request.url === '/sandboxes')
     return pool.all.map(({ box: _, ...sandbox }) => sandbox);
   if (request.method === 'GET' && request.url === '/calls')
-    return { input: board.inputCalls, connects: board.connects };
+    return { input: board.inputCalls, connects: board.connects, ...board.calls };
   if (request.method === 'GET' && request.url === '/builds')
     return builder.all.map(({ log: _, ...build }) => build);
   if (request.method === 'GET' && request.url === '/images')

@@ -163,8 +163,20 @@ export class ModalApi {
   terminate(sandboxId: string): Promise<void> {
     return this.call(async () => {
       await (await this.attach(sandboxId)).terminate();
-      this.attached.delete(sandboxId);
+      this.release(sandboxId);
     });
+  }
+
+  /** Of so many sandboxes something is held here. */
+  get held(): number {
+    return this.attached.size;
+  }
+
+  /** Lets go of what is held here for a sandbox that has ended: its connection too. */
+  release(sandboxId: string): void {
+    const attached = this.attached.get(sandboxId);
+    this.attached.delete(sandboxId);
+    attached?.then((sandbox) => sandbox.detach()).catch(() => undefined);
   }
 
   /** The file system as an image of Modal's own; its id. A repeat within the call is the same snapshot. */
@@ -189,9 +201,7 @@ export class ModalApi {
   }
 
   close(): void {
-    for (const attached of this.attached.values())
-      attached.then((sandbox) => sandbox.detach()).catch(() => undefined);
-    this.attached.clear();
+    for (const sandboxId of [...this.attached.keys()]) this.release(sandboxId);
     this.client.close();
   }
 

@@ -50,6 +50,8 @@ const LEAST_CORES = 0.125;
 const GREET_MS = 60_000;
 const GREET_PAUSE_MS = 100;
 const SHOWN_LOG = 500;
+/** A day's sandboxes are all listed: their ends are asked for so many at a time. */
+const ASKED_AT_ONCE = 16;
 const UPLOAD_PIECE_BYTES = 512 * 1024;
 
 /**
@@ -129,6 +131,7 @@ export class ModalDriver implements SandboxDriver {
     if (await this.api.find(name)) throw new DriverRefused('exists', 'the sandbox exists already');
     const image = await unlessAborted(imageFor(), signal);
     signal?.throwIfAborted();
+    if (this.making.has(name)) throw new DriverRefused('exists', 'it is being made already');
     const createdAtMs = Date.now();
     const tags = {
       ...idTags(id),
@@ -138,7 +141,7 @@ export class ModalDriver implements SandboxDriver {
     };
     this.making.add(name);
     if (gpu) onStage('queued', `waiting for ${gpu} on Modal`);
-    const creating = this.api.create({
+    const asked = this.api.create({
       name,
       image,
       command: bootCommand(id, limits.pids, restored?.sinceNs),
@@ -149,10 +152,12 @@ export class ModalDriver implements SandboxDriver {
       timeoutMs: this.lifetimeMs,
       tags,
     });
+    const creating = asked.catch((fault) => this.madeBefore(name, fault));
     creating.catch(() => undefined);
+    let sandboxId: string | undefined;
     try {
       // A GPU may be queued for minutes, and the SDK cannot be told to stop waiting.
-      const sandboxId = await unlessAborted(creating, signal).catch((error) => {
+      sandboxId = await unlessAborted(creating, signal).catch((error) => {
         throw restored && error instanceof SandboxGone ? goneFromModal() : error;
       });
       onStage('starting', null);
@@ -162,7 +167,8 @@ export class ModalDriver implements SandboxDriver {
       await this.api.setTags(sandboxId, { ...tags, [TAG.made]: '1' });
       this.warnBefore(id, createdAtMs + this.lifetimeMs);
     } catch (error) {
-      if (!(error instanceof DriverRefused)) await this.abandon(name, creating);
+      const isMade = sandboxId !== undefined || !(error instanceof DriverRefused);
+      if (isMade) await this.abandon(name, creating);
       throw error;
     } finally {
       this.making.delete(name);
@@ -187,19 +193,25 @@ export class ModalDriver implements SandboxDriver {
   }
 
   private async recorded(listed: readonly ListedSandbox[]): Promise<readonly SandboxRecord[]> {
-    const records = await Promise.all(
-      listed.map(async ({ sandboxId, createdAtMs, tags }) => {
-        const ours = recordedIn(tags);
-        if (!ours || tags[TAG.destroyed]) return undefined;
-        const ending = await this.api.ending(sandboxId);
-        if (ending?.status === TERMINATED) return undefined;
-        if (!ending) this.warnBefore(ours.id, createdAtMs + this.lifetimeMs);
-        if (!tags[TAG.made] && !this.making.has(nameOf(ours.id)))
-          return { ...ours, createdAtMs, probe: UNFINISHED };
-        return { ...ours, createdAtMs, probe: probeOf(ending) };
-      }),
-    );
-    return records.filter((record) => record !== undefined);
+    const records: SandboxRecord[] = [];
+    for (let at = 0; at < listed.length; at += ASKED_AT_ONCE) {
+      const some = listed.slice(at, at + ASKED_AT_ONCE);
+      const found = await Promise.all(some.map((each) => this.recordOf(each)));
+      records.push(...found.filter((record) => record !== undefined));
+    }
+    return records;
+  }
+
+  private async recordOf(listed: ListedSandbox): Promise<SandboxRecord | undefined> {
+    const { sandboxId, createdAtMs, tags } = listed;
+    const ours = recordedIn(tags);
+    if (!ours || tags[TAG.destroyed]) return undefined;
+    const ending = await this.api.ending(sandboxId);
+    if (ending?.status === TERMINATED) return undefined;
+    if (!ending) this.warnBefore(ours.id, createdAtMs + this.lifetimeMs);
+    if (!tags[TAG.made] && !this.making.has(nameOf(ours.id)))
+      return { ...ours, createdAtMs, probe: UNFINISHED };
+    return { ...ours, createdAtMs, probe: probeOf(ending) };
   }
 
   async probe(id: SandboxId): Promise<Probe> {
@@ -235,8 +247,7 @@ export class ModalDriver implements SandboxDriver {
   }
 
   async snapshot(id: SandboxId, { sinceNs, signal }: SnapshotOptions): Promise<NativeCheckpoint> {
-    const sandboxId = await this.running(id);
-    const taking = this.snapshots.take(sandboxId, id.sessionId, sinceNs);
+    const taking = this.snapshots.take(id, () => this.running(id), sinceNs);
     return { ref: await unlessAborted(taking, signal), bytes: 0 };
   }
 
@@ -264,6 +275,7 @@ export class ModalDriver implements SandboxDriver {
     // It ended by itself: from now on nobody wants to hear of it.
     else if (ending.status !== TERMINATED)
       await this.api.setTags(sandboxId, { ...idTags(id), [TAG.destroyed]: '1' });
+    this.api.release(sandboxId);
   }
 
   async close(): Promise<void> {
@@ -281,7 +293,10 @@ export class ModalDriver implements SandboxDriver {
     const inMs = Math.max(0, endsAtMs - WARNED_MS - Date.now());
     this.warnings.set(
       name,
-      setTimeout(() => this.warn(id, endsAtMs), inMs),
+      setTimeout(() => {
+        this.warnings.delete(name);
+        this.warn(id, endsAtMs);
+      }, inMs),
     );
   }
 
@@ -300,6 +315,14 @@ export class ModalDriver implements SandboxDriver {
     return sandboxId;
   }
 
+  /** The SDK repeats a call whose answer was lost, and hears of what the first one made that it exists. */
+  private async madeBefore(name: string, fault: unknown): Promise<string> {
+    const isThere = fault instanceof DriverRefused && fault.reason === 'exists';
+    const sandboxId = isThere ? await this.api.find(name) : undefined;
+    if (!sandboxId) throw fault;
+    return sandboxId;
+  }
+
   /** Nothing in Modal's images is ours: the supervisor goes in as the input of an exec. */
   private async upload(
     id: SandboxId,
@@ -308,7 +331,7 @@ export class ModalDriver implements SandboxDriver {
   ): Promise<void> {
     this.supervisor ??= readFile(this.settings.supervisorFile);
     const content = await this.supervisor;
-    const uploading = await this.api.exec(sandboxId, uploadCommand(id));
+    const uploading = await unlessAborted(this.api.exec(sandboxId, uploadCommand(id)), signal);
     const writer = uploading.stdin.getWriter();
     for (let at = 0; at < content.length; at += UPLOAD_PIECE_BYTES) {
       signal?.throwIfAborted();

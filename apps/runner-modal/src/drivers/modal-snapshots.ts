@@ -1,6 +1,6 @@
 import { mkdir, open, readdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { DriverRefused } from '@vmux/runner-kit';
+import { DriverRefused, DriverUnavailable, type SandboxId } from '@vmux/runner-kit';
 import type { Image } from 'modal';
 import type { ModalApi } from './modal-api';
 
@@ -23,6 +23,8 @@ const KEPT_MS = 7 * 24 * 3600 * 1000;
 const WITHIN_MS = 30_000;
 /** A sandbox that stood still for long in vain does not do so again before. */
 const AFTER_A_LONG_FAILURE_MS = 10 * 60_000;
+/** Of the time that there was: timers are not exact. */
+const LONG = 0.9;
 
 /**
  * The snapshots that this runner has had made. Modal lists nobody's images, so what is to be deleted with its
@@ -37,22 +39,31 @@ export class ModalSnapshots {
     private readonly withinMs = WITHIN_MS,
   ) {}
 
-  async take(sandboxId: string, sessionId: string, sinceNs: bigint): Promise<string> {
+  /** One that comes too late is written down all the same: it goes with its session. */
+  async take(
+    { sessionId, instance }: SandboxId,
+    running: () => Promise<string>,
+    sinceNs: bigint,
+  ): Promise<string> {
     const began = Date.now();
-    if (began < (this.waiting.get(sandboxId) ?? 0))
+    for (const [waits, until] of this.waiting) if (until <= began) this.waiting.delete(waits);
+    if (this.waiting.has(instance))
       throw new DriverRefused('unsupported', 'Modal took too long for a snapshot a while ago');
-    this.waiting.delete(sandboxId);
-    const imageId = await this.api
-      .snapshot(sandboxId, { ttlMs: KEPT_MS, timeoutMs: this.withinMs })
-      .catch((error) => {
-        if (Date.now() - began >= this.withinMs)
-          this.waiting.set(sandboxId, Date.now() + AFTER_A_LONG_FAILURE_MS);
-        throw error;
-      });
-    const ref = `${imageId}@${sinceNs}`;
-    read(ref);
-    await this.record({ ref, sessionId, at: began });
-    return ref;
+    const taking = async () => {
+      const sandboxId = await running();
+      const timeoutMs = Math.floor(began + this.withinMs - Date.now());
+      if (timeoutMs <= 0) throw new DriverUnavailable('it is too late for the snapshot');
+      const ref = `${await this.api.snapshot(sandboxId, { ttlMs: KEPT_MS, timeoutMs })}@${sinceNs}`;
+      read(ref);
+      await this.record({ ref, sessionId, at: began });
+      return ref;
+    };
+    // Not only the snapshot has to come: calls to Modal have no deadline, and the sandbox stands still.
+    return within(this.withinMs, taking()).catch((error) => {
+      if (Date.now() - began >= LONG * this.withinMs)
+        this.waiting.set(instance, Date.now() + AFTER_A_LONG_FAILURE_MS);
+      throw error;
+    });
   }
 
   /** Refuses one that Modal no longer has. */
@@ -104,6 +115,15 @@ export class ModalSnapshots {
   private async strike(ref: string): Promise<void> {
     await rm(join(this.directory, ref), { force: true });
   }
+}
+
+function within<T>(ms: number, work: Promise<T>): Promise<T> {
+  work.catch(() => undefined);
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new DriverUnavailable(`no snapshot within ${ms} ms`)), ms);
+  });
+  return Promise.race([work, late]).finally(() => clearTimeout(timer));
 }
 
 export const goneFromModal = (): DriverRefused =>

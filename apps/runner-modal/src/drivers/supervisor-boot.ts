@@ -6,6 +6,9 @@ const SUPERVISOR = `${OURS}/supervisor`;
 const SOCKET = `${OURS}/socket`;
 /** Without a runner for this long the supervisor ends, and with it what the GPU costs. */
 const LEASE_SECONDS = 3600;
+/** Nor does it wait for a supervisor that nobody puts in place any more: its maker is gone. */
+const PLACED_WITHIN_MS = 600_000;
+const LOOK_MS = 50;
 
 /**
  * The entry point waits for the supervisor to be put in place and becomes it. Modal has no limit for
@@ -16,13 +19,15 @@ export function bootCommand(
   { epoch, instance }: SandboxId,
   pids: number,
   sinceNs: bigint | undefined,
+  placedWithinMs = PLACED_WITHIN_MS,
 ): readonly string[] {
   const since = sinceNs === undefined ? '' : ` --since-ns=${sinceNs}`;
   const script = [
     `rm -rf ${OURS}`,
     `mkdir -m 700 ${OURS}`,
     `: > ${cleared(instance)}`,
-    `until [ -x ${SUPERVISOR} ]; do sleep 0.05; done`,
+    `looks=${Math.ceil(placedWithinMs / LOOK_MS)}`,
+    `until [ -x ${SUPERVISOR} ] || [ $looks = 0 ]; do sleep 0.05 || sleep 1; looks=$((looks - 1)); done`,
     `ulimit -u ${pids} 2>/dev/null || ulimit -p ${pids} 2>/dev/null`,
     `exec ${SUPERVISOR} run --listen=${SOCKET} --spool=${OURS}/spool --epoch=${epoch} --instance=${instance} --lease-seconds=${LEASE_SECONDS}${since}`,
   ].join('; ');
