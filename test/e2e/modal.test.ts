@@ -174,7 +174,7 @@ describeUnless(process.getuid?.() === 0, 'namespace sandboxes need root on Linux
           target,
           expect.objectContaining({
             status: 0,
-            stdout: expect.stringContaining('modal would take it'),
+            stdout: expect.stringContaining('modal (emulated) would take it'),
           }),
         ]);
       const wrong = await vmux(examples, 'run', '--dry-run', '--gpu', 'RTX3090', 'gpu');
@@ -190,6 +190,24 @@ describeUnless(process.getuid?.() === 0, 'namespace sandboxes need root on Linux
       expect((await stack.api.get('/v1/sessions')).json.sessions).toHaveLength(before);
     });
 
+    it('is labelled as emulated wherever it shows', async () => {
+      const made = await stack.api.post('/v1/sessions', { provider: 'modal' });
+      expect(made.json).toMatchObject({ provider: 'modal', emulated: true });
+      const session = stack.session(made.json.id);
+      await session.becomes('running');
+      expect(await session.info()).toMatchObject({ provider: 'modal', emulated: true });
+      expect((await stack.api.get(`${session.path}/tree`)).json).toMatchObject({ emulated: true });
+      const said = async (...args: readonly string[]) => (await vmux('', ...args)).stdout;
+      expect(await said('ps')).toMatch(new RegExp(`${session.id}.*modal \\(emulated\\)`));
+      expect(await said('status')).toContain('modal (emulated): available');
+      expect(await said('doctor')).toContain('provider modal (emulated)');
+      expect(await said('inspect', session.id)).toContain('"emulated": true');
+      expect(await said('inspect', '--tree', session.id)).toContain('modal (emulated)');
+      const dry = await said('run', '--dry-run', '--json', '--provider', 'modal', '--', 'true');
+      expect(JSON.parse(dry)).toMatchObject({ taker: 'modal', emulated: true });
+      await session.stop();
+    });
+
     skipUnless(hasTmux, 'needs tmux')('tells who runs a command what it waits for', async () => {
       await modal.faults({ queueGpus: true });
       const env = { ...stack.env, PATH: process.env.PATH };
@@ -198,6 +216,7 @@ describeUnless(process.getuid?.() === 0, 'namespace sandboxes need root on Linux
       terminal.line(
         `${cli} run --no-bundle --name seen --provider modal --gpu L4 -- echo it runs now`,
       );
+      await terminal.until(/^vmux: session seen-[0-9a-f]{4} on modal \(emulated\)$/m);
       await terminal.until('vmux: waiting for L4 on Modal …');
       const other = new Tmux({ cwd: stack.dataDir, env });
       other.line(`${cli} ps`);

@@ -6,6 +6,8 @@ import { nearest } from './suggest';
 export interface Offer {
   readonly provider: string;
   readonly available: boolean;
+  /** Acted out on a machine of one's own. */
+  readonly emulated: boolean;
   /** Why it is not available. */
   readonly reason: string | null;
 }
@@ -25,13 +27,17 @@ export async function offersOf(vmux: Vmux): Promise<readonly Offer[]> {
   });
 }
 
+/** Wherever a provider shows. */
+export const labelled = ({ provider, emulated }: Pick<Offer, 'provider' | 'emulated'>): string =>
+  emulated ? `${provider} (emulated)` : provider;
+
 /** Says at once that a provider is not there, rather than waiting for it. */
-export async function checkProvider(vmux: Vmux, provider: string): Promise<void> {
+export async function checkProvider(vmux: Vmux, provider: string): Promise<Offer | undefined> {
   const offers = await offersOf(vmux);
   // Where nobody has been heard of yet, somebody may still come.
-  if (offers.length === 0) return;
+  if (offers.length === 0) return undefined;
   const offer = offers.find((each) => each.provider === provider);
-  if (offer?.available) return;
+  if (offer?.available) return offer;
   const names = offers.filter(({ available }) => available).map((each) => each.provider);
   const here = names.length > 0 ? `available: ${names.join(', ')}` : 'none is available';
   if (offer)

@@ -99,7 +99,10 @@ export class Sandbox {
    * Throws what `create` would be refused with, as far as that is known before; makes nothing. A server that is too old
    * to be asked answers `not_found`.
    */
-  static async check(options: CreateOptions = {}): Promise<{ readonly provider: string }> {
+  static async check(options: CreateOptions = {}): Promise<{
+    readonly provider: string;
+    readonly emulated: boolean;
+  }> {
     const { vmux = Vmux.fromEnvironment(), signal, idempotencyKey, ...body } = options;
     return vmux.call('POST', '/v1/sessions/check', { body, signal, idempotencyKey });
   }

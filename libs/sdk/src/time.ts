@@ -64,6 +64,7 @@ export interface ForkTree {
   readonly id: string;
   readonly status: string;
   readonly provider: string;
+  readonly emulated: boolean;
   readonly createdAt: string;
   /** Where it was forked from its parent. */
   readonly checkpointId: string | null;

@@ -5,7 +5,7 @@ import { noNames, parsed } from '../arguments';
 import { defaultImage, type Finding, pathOf, sandboxes } from '../diagnosis';
 import { exitCodes } from '../failure';
 import { savedLogin } from '../login-file';
-import type { Offer } from '../offers';
+import { labelled, type Offer } from '../offers';
 import { findServer } from '../server';
 import { dataPathOf } from '../stack/data-directory';
 import { natsImageIn, programsIn } from '../stack/programs';
@@ -136,12 +136,12 @@ interface Runners {
 interface Runner {
   readonly runnerId: string;
   readonly alive: boolean;
-  readonly providers: readonly (Offer & { readonly emulated: boolean })[];
+  readonly providers: readonly Offer[];
 }
 
 const providersOf = ({ runnerId, alive, providers }: Runner): Finding[] =>
   providers.map(({ provider, available, reason, emulated }) => ({
-    what: `provider ${visible(provider)}${emulated ? ' (emulated)' : ''}`,
+    what: `provider ${visible(labelled({ provider, emulated }))}`,
     state: available && alive ? 'good' : 'limited',
     detail: !alive
       ? `runner ${runnerId} is not heard of`

@@ -1,5 +1,6 @@
 import type { ForkTree } from '@vmux/sdk';
 import { onlyName, parsed } from '../arguments';
+import { labelled } from '../offers';
 import { findServer, findSession } from '../server';
 import { jsonText, visible } from '../terminal/escape';
 import { print } from '../terminal/output';
@@ -23,9 +24,9 @@ export async function inspect(args: readonly string[]): Promise<number> {
 
 /** One line for each session, its forks below it; the one that was asked for has a star. */
 function branchesOf(tree: ForkTree, own: string, first = '', rest = ''): readonly string[] {
-  const { id, status, provider, checkpointId, forks } = tree;
+  const { id, status, checkpointId, forks } = tree;
   const from = checkpointId === null ? '' : `  from ${checkpointId}`;
-  const line = `${first}${id}${id === own ? ' *' : ''}  ${status}  ${provider}${from}`;
+  const line = `${first}${id}${id === own ? ' *' : ''}  ${status}  ${labelled(tree)}${from}`;
   return [
     visible(line),
     ...forks.flatMap((fork, index) => {

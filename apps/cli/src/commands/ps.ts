@@ -1,5 +1,6 @@
 import { Sandbox, type SessionStatus, type SessionSummary } from '@vmux/sdk';
 import { noNames, parsed } from '../arguments';
+import { labelled } from '../offers';
 import { findServer } from '../server';
 import { jsonText } from '../terminal/escape';
 import { ageOf, print, table } from '../terminal/output';
@@ -40,7 +41,7 @@ export async function ps(args: readonly string[]): Promise<number> {
 const rowOf = (session: SessionSummary): string[] => [
   session.id,
   session.making ? `${session.status} (${session.making.stage})` : session.status,
-  session.emulated ? `${session.provider} (emulated)` : session.provider,
+  labelled(session),
   String(session.runningExecs),
   String(session.execs.issued),
   session.ports.join(' ') || '-',

@@ -3,7 +3,7 @@ import { parsed } from '../arguments';
 import { type Bundle, bundleOf } from '../bundle/bundle';
 import { exitCodes, Failure, UsageError } from '../failure';
 import { offsetOfLastLines } from '../log-place';
-import { checkProvider } from '../offers';
+import { checkProvider, labelled } from '../offers';
 import { chosenProvider } from '../provider-choice';
 import { findServer, rememberLast } from '../server';
 import { jsonText, visible } from '../terminal/escape';
@@ -36,7 +36,7 @@ export async function run(args: readonly string[]): Promise<number> {
   if (given.has('dry-run')) return showPlan(plan, bundle, isJson);
   const { vmux, isEmbedded } = await findServer(bringUp);
   const asked = plan.create.provider;
-  if (asked !== undefined) await checkProvider(vmux, asked);
+  const offer = asked === undefined ? undefined : await checkProvider(vmux, asked);
   const provider = asked ?? (isEmbedded ? await chosenProvider(vmux) : undefined);
   const create = { ...plan.create, provider, vmux };
   const sandbox = await created(create, bundle);
@@ -64,7 +64,7 @@ export async function run(args: readonly string[]): Promise<number> {
     if (!isJson) await sayPreviews(sandbox.id, previews);
     return 0;
   }
-  await whisper(`session ${sandbox.id}`);
+  await whisper(`session ${sandbox.id}${offer?.emulated ? ` on ${labelled(offer)}` : ''}`);
   if (!isJson) await sayPreviews(sandbox.id, previews);
   if (isTerminal) return ended(await onTerminal(started, sandbox.id), sandbox, removes);
   const here = inForeground(sandbox);
@@ -168,8 +168,10 @@ async function setUp(sandbox: Sandbox, { setupLine }: RunPlan): Promise<void> {
   );
 }
 
+type Taker = Awaited<ReturnType<typeof Sandbox.check>>;
+
 /** The provider that would take the session, if there is a server now that can be asked; nothing is made. */
-async function takerOf({ create }: RunPlan): Promise<string | null> {
+async function takerOf({ create }: RunPlan): Promise<Taker | null> {
   const server = await findServer().catch((fault) => {
     if (fault instanceof Failure) return null;
     throw fault;
@@ -178,7 +180,7 @@ async function takerOf({ create }: RunPlan): Promise<string | null> {
   const { vmux } = server;
   if (create.provider !== undefined) await checkProvider(vmux, create.provider);
   try {
-    return (await Sandbox.check({ ...create, vmux })).provider;
+    return await Sandbox.check({ ...create, vmux });
   } catch (fault) {
     // From before there was such a question.
     if (VmuxError.is(fault, 'not_found')) return null;
@@ -197,7 +199,8 @@ async function showPlan(plan: RunPlan, bundle: Bundle | null, isJson: boolean): 
       ...{ digest: bundle.digest, files: bundle.files, bytes: bundle.bytes.length },
       leftOut: bundle.leftOut,
     },
-    taker,
+    taker: taker?.provider ?? null,
+    emulated: taker?.emulated ?? false,
   };
   if (isJson) {
     await print(jsonText(shown));
@@ -210,7 +213,7 @@ async function showPlan(plan: RunPlan, bundle: Bundle | null, isJson: boolean): 
   await print(`in a session: ${jsonText(shown.session)}`);
   await print(
     taker
-      ? `${taker} would take it`
+      ? `${labelled(taker)} would take it`
       : 'no server that can be asked runs: nobody was asked whether it can be run',
   );
   return 0;

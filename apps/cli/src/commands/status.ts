@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import { noNames, parsed } from '../arguments';
 import { exitCodes } from '../failure';
+import { labelled } from '../offers';
 import { findServer } from '../server';
 import { dataPathOf } from '../stack/data-directory';
 import { runningStack } from '../stack/stack-record';
@@ -46,7 +47,7 @@ export async function status(args: readonly string[]): Promise<number> {
     await print(`runner ${visible(runnerId)}: ${alive ? 'alive' : 'not heard of'}`);
     for (const { provider, available, reason, emulated } of providers) {
       const how = available ? 'available' : visible(reason ?? 'not available');
-      await print(`  ${visible(provider)}${emulated ? ' (emulated)' : ''}: ${how}`);
+      await print(`  ${visible(labelled({ provider, emulated }))}: ${how}`);
     }
   }
   return 0;

@@ -41,12 +41,15 @@ export class RunnerBoard {
     this.heard.set(heartbeat.runnerId, { heartbeat, heardAt: this.now() });
   }
 
-  /** Whether whoever offers the provider now only acts as if it were it. */
+  /** Whether whoever offers the provider only acts as if it were it; while nobody does, who did so last. */
   isEmulated(provider: string): boolean {
-    return this.list().some(
-      ({ alive, heartbeat }) =>
-        alive && heartbeat.providers.some((each) => each.provider === provider && each.emulated),
+    const offers = this.list().flatMap(({ alive, heartbeat }) =>
+      heartbeat.providers
+        .filter((each) => each.provider === provider)
+        .map(({ emulated }) => ({ alive, emulated })),
     );
+    const now = offers.filter(({ alive }) => alive);
+    return (now.length > 0 ? now : offers).some(({ emulated }) => emulated);
   }
 
   /** How far a session's next sandbox has come, by the word of whoever makes it. */

@@ -70,7 +70,9 @@ export class SessionsController {
         });
     });
     reply.header('location', `/v1/sessions/${answer.accepted.sessionId}`);
-    return { ...sessionJson(viewOf(answer)), ...answered(reply, answer) };
+    const view = viewOf(answer);
+    const emulated = this.runners.isEmulated(view.provider);
+    return { ...sessionJson(view), emulated, ...answered(reply, answer) };
   }
 
   /** Its own path: a gateway that does not know it creates nothing either. */

@@ -1,4 +1,5 @@
 import type { Caller } from '../application/key-ring';
+import type { RunnerBoard } from '../application/runner-board';
 import type { SessionCommands } from '../application/session-commands';
 import type { SessionReader } from '../application/session-reader';
 import type { SessionView } from '../application/session-view';
@@ -8,6 +9,7 @@ export interface ForkNode {
   readonly name: string;
   readonly status: string;
   readonly provider: string;
+  readonly emulated: boolean;
   readonly createdAt: string;
   /** Where it was forked from its parent. */
   readonly checkpointId: string | null;
@@ -22,6 +24,7 @@ export class ForkTrees {
   constructor(
     private readonly sessions: Pick<SessionCommands, 'session'>,
     private readonly reader: Pick<SessionReader, 'read'>,
+    private readonly runners: Pick<RunnerBoard, 'isEmulated'>,
   ) {}
 
   /** The whole tree of a session, from the first one that still exists; very large ones are cut. */
@@ -46,7 +49,8 @@ export class ForkTrees {
     const { id, name, status, provider, lineage } = view;
     const createdAt = new Date(view.createdAt).toISOString();
     const checkpointId = lineage?.checkpoint.checkpointId ?? null;
-    return { id, name, status, provider, createdAt, checkpointId, forks };
+    const emulated = this.runners.isEmulated(provider);
+    return { id, name, status, provider, emulated, createdAt, checkpointId, forks };
   }
 
   /** A deleted session has nothing left to tell. */

@@ -1,4 +1,5 @@
 import { Module } from '@nestjs/common';
+import { RunnerBoard } from '../application/runner-board';
 import { SessionCommands } from '../application/session-commands';
 import { SessionReader } from '../application/session-reader';
 import { ForkTrees } from './fork-trees';
@@ -10,9 +11,9 @@ import { TimeController } from './time.controller';
   providers: [
     {
       provide: ForkTrees,
-      inject: [SessionCommands, SessionReader],
-      useFactory: (commands: SessionCommands, reader: SessionReader) =>
-        new ForkTrees(commands, reader),
+      inject: [SessionCommands, SessionReader, RunnerBoard],
+      useFactory: (commands: SessionCommands, reader: SessionReader, runners: RunnerBoard) =>
+        new ForkTrees(commands, reader, runners),
     },
     {
       provide: Settling,
