@@ -236,7 +236,7 @@ __attribute__((noreturn)) static void run_first_process(struct spec *spec, struc
   sigprocmask(SIG_SETMASK, &none, NULL);
   confine();
   char *argv[] = {"vmux-supervisor", "run", format_text("--listen-fd=%d", LISTEN_FD), format_text("--spool-fd=%d", SPOOL_FD),
-                  format_text("--epoch=%s", spec->epoch), format_text("--instance=%s", spec->instance), "--lease-seconds=0",
+                  format_text("--epoch=%s", spec->epoch), format_text("--instance=%s", spec->instance), "--lease-seconds=0", "--ends-with-host",
                   spec->since_ns ? format_text("--since-ns=%s", spec->since_ns) : NULL, NULL};
   char *env[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8", NULL};
   syscall(SYS_execveat, with->supervisor, "", argv, env, AT_EMPTY_PATH);

@@ -62,6 +62,7 @@ struct settings {
   char instance[MAX_INSTANCE + 1];
   uint64_t lease_ms, stop_grace_ms, output_grace_ms;
   bool read_only, pid1;
+  bool ends_with_host;  // what is written need only outlive the processes that wrote it
   bool own_ports;  // the network is not the sandbox's own: only what its processes listen on is its
   uint64_t started_us;
   uint64_t since_ns;  // of a disk that another sandbox wrote on; 0 for a fresh one

@@ -27,6 +27,7 @@ static const char usage[] =
     "usage: vmux-supervisor run (--listen-fd=N | --listen=/path) (--spool-fd=M | --spool=/path)\n"
     "                           --epoch=E --instance=ID [--lease-seconds=3600] [--stop-grace-ms=10000]\n"
     "                           [--output-grace-ms=250] [--since-ns=T] [--read-only] [--own-ports]\n"
+    "                           [--ends-with-host]\n"
     "       vmux-supervisor pipe --socket=/path\n"
     "       vmux-supervisor bridge --socket=/path < SECRET\n"
     "       vmux-supervisor --version | --help\n"
@@ -69,6 +70,7 @@ static void read_arguments(int argc, char **argv, struct arguments *a) {
     else if (option(argv[i], "--output-grace-ms", &v)) settings.output_grace_ms = number("--output-grace-ms", v, 3600000);
     else if (option(argv[i], "--since-ns", &v)) settings.since_ns = number("--since-ns", v, INT64_MAX);
     else if (strcmp(argv[i], "--read-only") == 0) settings.read_only = true;
+    else if (strcmp(argv[i], "--ends-with-host") == 0) settings.ends_with_host = true;
     else if (strcmp(argv[i], "--own-ports") == 0) settings.own_ports = true;
     else if (option(argv[i], "--epoch", &v)) settings.epoch = number("--epoch", v, UINT64_MAX), a->has_epoch = true;
     else if (option(argv[i], "--instance", &v)) {

@@ -42,35 +42,43 @@ describe.each(builds)('the supervisor’s own life (%s)', (_name, target, binary
     return eventually(() => (child?.exitCode === null ? undefined : { code: child?.exitCode }));
   };
 
-  it('tells after SIGKILL and restart what ended, what is lost and what was cancelled, with all output', async () => {
-    await run(c, 'done', sh('echo done; echo err >&2; exit 5'));
-    await run(c, 'dropped', sh('exit 6'));
-    await c.request(T.RELEASE, new Body().bytes('dropped')).expect(T.OK);
-    await c.request(T.CANCEL, new Body().bytes('never').u32(0)).expect(T.EXEC);
-    await startExec(c, 'halfway', sh('echo before; exec sleep 1000'));
-    await eventually(async () => (await stateOf(c, 'halfway')).stdoutSize > 0 || undefined);
-    const running = (await stateOf(c, 'halfway')).pid;
-    await sandbox.kill('SIGKILL');
-    const after = await sandbox.start();
-    const done = await readAll(after, 'done');
-    expect(done.data.toString()).toMatch(/^(done\nerr\n|err\ndone\n)$/);
-    expect([done.exec.state, done.exec.code]).toEqual([state.exited, 5]);
-    const halfway = await readAll(after, 'halfway');
-    expect(halfway.data.toString()).toBe('before\n');
-    expect([halfway.exec.state, halfway.exec.code]).toEqual([state.lost, 0]);
-    const repeated = await startExec(after, 'halfway', sh('exit 0'));
-    expect(repeated.state).toBe(state.lost);
-    expect((await stateOf(after, 'never')).state).toBe(state.cancelled);
-    expect(await stateOf(after, 'dropped')).toMatchObject({ state: state.exited, code: 6 });
-    await eventually(() => !existsSync(`/proc/${running}`) || undefined);
-    const fresh = await run(after, 'fresh', sh('echo new'));
-    expect(fresh.data.toString()).toBe('new\n');
-    expect(fresh.exec.seq).toBeGreaterThan(halfway.exec.seq);
-    await sandbox.kill('SIGKILL');
-    const third = await sandbox.start();
-    expect((await stateOf(third, 'halfway')).state).toBe(state.lost);
-    expect((await readAll(third, 'fresh')).data.toString()).toBe('new\n');
-  });
+  it.each([
+    ['a spool that it syncs', []],
+    ['the spool of a sandbox that ends with its host', ['--ends-with-host']],
+  ])(
+    'tells after SIGKILL and restart from %s what ended, what is lost and what was cancelled, with all output',
+    async (_kind, args) => {
+      await sandbox.kill('SIGKILL');
+      c = await sandbox.start(...args);
+      await run(c, 'done', sh('echo done; echo err >&2; exit 5'));
+      await run(c, 'dropped', sh('exit 6'));
+      await c.request(T.RELEASE, new Body().bytes('dropped')).expect(T.OK);
+      await c.request(T.CANCEL, new Body().bytes('never').u32(0)).expect(T.EXEC);
+      await startExec(c, 'halfway', sh('echo before; exec sleep 1000'));
+      await eventually(async () => (await stateOf(c, 'halfway')).stdoutSize > 0 || undefined);
+      const running = (await stateOf(c, 'halfway')).pid;
+      await sandbox.kill('SIGKILL');
+      const after = await sandbox.start(...args);
+      const done = await readAll(after, 'done');
+      expect(done.data.toString()).toMatch(/^(done\nerr\n|err\ndone\n)$/);
+      expect([done.exec.state, done.exec.code]).toEqual([state.exited, 5]);
+      const halfway = await readAll(after, 'halfway');
+      expect(halfway.data.toString()).toBe('before\n');
+      expect([halfway.exec.state, halfway.exec.code]).toEqual([state.lost, 0]);
+      const repeated = await startExec(after, 'halfway', sh('exit 0'));
+      expect(repeated.state).toBe(state.lost);
+      expect((await stateOf(after, 'never')).state).toBe(state.cancelled);
+      expect(await stateOf(after, 'dropped')).toMatchObject({ state: state.exited, code: 6 });
+      await eventually(() => !existsSync(`/proc/${running}`) || undefined);
+      const fresh = await run(after, 'fresh', sh('echo new'));
+      expect(fresh.data.toString()).toBe('new\n');
+      expect(fresh.exec.seq).toBeGreaterThan(halfway.exec.seq);
+      await sandbox.kill('SIGKILL');
+      const third = await sandbox.start(...args);
+      expect((await stateOf(third, 'halfway')).state).toBe(state.lost);
+      expect((await readAll(third, 'fresh')).data.toString()).toBe('new\n');
+    },
+  );
 
   it('loses no byte of what an exec wrote before the supervisor was killed in full flow', async () => {
     const count = `${sandbox.folder}/count`;
