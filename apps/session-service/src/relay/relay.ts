@@ -27,6 +27,10 @@ export interface RelayStatus {
 
 const FIRST_BACKOFF_MS = 100;
 const RESUME_MS = 20;
+/** After a rest, events are gathered for this long: whoever waits for an answer is served first. */
+const GATHER_MS = 10;
+/** A relay that waited for its next event for so long has rested. */
+const REST_MS = 1;
 
 /**
  * Publishes what a copy holds, in order. Every message names the sequence that it follows, so that of
@@ -109,9 +113,11 @@ export class CopyRelay {
       prefixes: this.copy.prefixes,
       ...(tail.position === null ? {} : { afterPosition: tail.position }),
     };
+    let busyAt = performance.now();
     for await (const item of this.store.subscribe(source, signal)) {
       if (signal.aborted) break;
       if (item.kind !== 'event') continue;
+      if (performance.now() - busyAt > REST_MS) await this.gather(signal);
       const message = this.copy.messageOf(item.event);
       if (!message) continue;
       await window.room(message.data.length);
@@ -125,10 +131,15 @@ export class CopyRelay {
           if (forgets !== null) await stream.forget(forgets, stored);
         }),
       );
+      busyAt = performance.now();
     }
     if (this.stopping.signal.aborted) await window.settled();
     window.rethrow();
     if (!this.stopping.signal.aborted) throw new Error(this.whyItEnded());
+  }
+
+  private async gather(signal: AbortSignal): Promise<void> {
+    await sleep(GATHER_MS, undefined, { signal }).catch(() => undefined);
   }
 
   private relayed({ position }: RecordedEvent): void {
