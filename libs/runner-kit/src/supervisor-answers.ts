@@ -77,6 +77,8 @@ export interface Hello {
   readonly checkpoints: boolean;
   /** It knows USAGE. */
   readonly usage: boolean;
+  /** A READ can ask it for the usage too. */
+  readonly readsUsage: boolean;
   readonly epoch: number;
   readonly instance: string;
   readonly startedAtUs: number;
@@ -131,6 +133,7 @@ export function readHello(frame: Frame): Hello {
     stopping: (flags & 4) !== 0,
     checkpoints: (flags & 8) !== 0,
     usage: (flags & 16) !== 0,
+    readsUsage: (flags & 32) !== 0,
     epoch: body.u64(),
     startedAtUs: body.u64(),
     maxFrame: body.u32(),

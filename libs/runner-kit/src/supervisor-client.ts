@@ -37,6 +37,8 @@ export interface ReadOptions {
   readonly follow?: boolean;
   /** `merged` numbers all output in the order it was read. */
   readonly stream?: 'merged' | 'stdout' | 'stderr';
+  /** Tell with the end what the exec used, where the supervisor can; see `usage`. */
+  readonly usage?: boolean;
   readonly signal?: AbortSignal;
 }
 
@@ -161,14 +163,15 @@ export class SupervisorClient {
   /** Output from an offset on; the last item is `end`. Reads no faster than it is consumed. */
   read(execId: string, options: ReadOptions = {}): AsyncGenerator<ReadItem> {
     const { offset = 0, follow = true, stream = 'merged', signal } = options;
+    const usage = follow && options.usage === true && this.hello.readsUsage;
     const streamNumber = { merged: 0, stdout: 1, stderr: 2 }[stream];
     const body = new BodyWriter()
       .bytes(execId)
       .u8(streamNumber)
-      .u8(follow ? 1 : 0)
+      .u8(usage ? 2 : follow ? 1 : 0)
       .u64(offset)
       .u32(WINDOW_BYTES);
-    const from = { offset, merged: stream === 'merged' };
+    const from = { offset, merged: stream === 'merged', usage };
     return readOutputFrom(
       this.connection,
       execId,

@@ -3,11 +3,13 @@ import { AsyncQueue } from './async-queue';
 import { ProtocolViolation, type SandboxError } from './errors';
 import {
   type ExecState,
+  type Figures,
   type OutputItem,
   readCredit,
   readData,
   readEmpty,
   readExec,
+  readFigures,
   readOk,
   readOutput,
 } from './supervisor-answers';
@@ -76,7 +78,14 @@ export async function* readBytes(
   }
 }
 
-export type ReadItem = OutputItem | { readonly kind: 'end'; readonly exec: ExecState };
+export type ReadItem =
+  | OutputItem
+  | {
+      readonly kind: 'end';
+      readonly exec: ExecState;
+      /** When it was asked for and the supervisor tells it so. */
+      readonly usage: Figures | undefined;
+    };
 
 /** Below this size neighbouring pieces are joined while they wait. */
 const JOINED_BYTES = 4096;
@@ -85,7 +94,7 @@ const JOINED_BYTES = 4096;
 export async function* readOutputFrom(
   connection: SupervisorConnection,
   execId: string,
-  from: { readonly offset: number; readonly merged: boolean },
+  from: { readonly offset: number; readonly merged: boolean; readonly usage: boolean },
   frameOf: FrameOf,
   signal?: AbortSignal,
 ): AsyncGenerator<ReadItem> {
@@ -93,6 +102,7 @@ export async function* readOutputFrom(
   const queue = new AsyncQueue<ReadItem>();
   const window = new ReceiveWindow();
   const order = new OutputOrder(from.offset, from.merged);
+  let usage: Figures | undefined;
   const id = connection.request(
     {
       onFrame: (frame) => {
@@ -103,8 +113,12 @@ export async function* readOutputFrom(
           enqueue(queue, item);
           return false;
         }
+        if (frame.type === FRAME.figuresAnswer && from.usage && !usage) {
+          usage = readFigures(frame);
+          return false;
+        }
         if (frame.type !== FRAME.exec) throw outOfPlace(frame, 'READ');
-        queue.push({ kind: 'end', exec: readExec(frame, execId) });
+        queue.push({ kind: 'end', exec: readExec(frame, execId), usage });
         queue.end();
         return true;
       },

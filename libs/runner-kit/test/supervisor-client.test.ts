@@ -69,6 +69,29 @@ describe('the supervisor client', () => {
     client.close();
   });
 
+  it('asks only those for the usage with a read that know it', async () => {
+    const asked = async (flags: number) => {
+      const { client, peer } = await FakeSupervisor.greeted(flags);
+      const reader = client.read('e1', { usage: true });
+      const first = reader.next();
+      const frame = await peer.hear(FRAME.read);
+      const body = bodyOf(frame);
+      body.text(64);
+      body.u8();
+      return { first, peer, id: frame.id, follow: body.u8() };
+    };
+    const old = await asked(1 | 16);
+    expect(old.follow).toBe(1);
+    old.peer.say(execFrame(old.id, 'e1'));
+    expect((await old.first).value).toMatchObject({ kind: 'end', usage: undefined });
+    const knowing = await asked(1 | 16 | 32);
+    expect(knowing.follow).toBe(2);
+    const cpuUs = new BodyWriter().u16(1).u16(1).u64(70);
+    knowing.peer.say(cpuUs.frame(FRAME.figuresAnswer, knowing.id));
+    knowing.peer.say(execFrame(knowing.id, 'e1'));
+    expect((await knowing.first).value).toMatchObject({ kind: 'end', usage: { cpuUs: 70 } });
+  });
+
   it('joins small neighbouring pieces of output without losing a byte or their order', async () => {
     const { client, peer } = await FakeSupervisor.greeted();
     const reader = client.read('e1');

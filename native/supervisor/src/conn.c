@@ -265,7 +265,7 @@ static void say_hello(struct conn *c) {
   frame_begin(&c->out, HELLO, 0);
   put_u32(&c->out, HELLO_MAGIC);
   put_u16(&c->out, PROTOCOL_VERSION);
-  put_u16(&c->out, (uint16_t)((settings.pid1 ? 1 : 0) | (settings.read_only ? 2 : 0) | (stopping() ? 4 : 0) | 8 | 16));
+  put_u16(&c->out, (uint16_t)((settings.pid1 ? 1 : 0) | (settings.read_only ? 2 : 0) | (stopping() ? 4 : 0) | 8 | 16 | 32));
   put_u64(&c->out, settings.epoch);
   put_u64(&c->out, settings.started_us);
   put_u32(&c->out, MAX_FRAME);

@@ -30,7 +30,7 @@ struct req {
   struct conn *conn;
   uint32_t id;
   uint8_t type;
-  bool is_ready, follow, caught_up, end_of_input;
+  bool is_ready, follow, tells_usage, caught_up, end_of_input;
   enum produced (*produce)(struct req *);
   void (*abandon)(struct req *);  // frees what the request holds
   struct exec *exec;
@@ -83,6 +83,7 @@ bool request_stop(struct conn *, uint8_t type, uint32_t id, struct reader *);
 // freeze.c
 bool request_freeze(struct conn *, uint8_t type, uint32_t id, struct reader *);
 void put_exec(struct conn *, uint32_t id, const struct exec *);
+void put_usage(struct conn *, uint32_t id, const struct exec *);
 
 // stream.c
 bool stream_data(struct req *, struct span);

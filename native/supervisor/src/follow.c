@@ -115,6 +115,7 @@ static enum produced produce_read(struct req *q) {
   if (all && !q->stream && q->placed && q->follow && q->order_index < x->order_count) all = false;
   if (!all) return q->credit > 0 ? P_AGAIN : P_IDLE;
   if (x->waits_for_sync || (q->follow && !exec_ended(x))) return P_IDLE;
+  if (q->tells_usage) put_usage(q->conn, q->id, x);
   put_exec(q->conn, q->id, x);
   return P_DONE;
 }
@@ -124,7 +125,7 @@ bool request_read(struct conn *c, uint32_t id, struct reader *r) {
   uint8_t stream = get_u8(r), follow = get_u8(r);
   uint64_t offset = get_u64(r);
   uint32_t credit = get_u32(r);
-  if (!reader_done(r) || stream > 2 || follow > 1) return false;
+  if (!reader_done(r) || stream > 2 || follow > 2) return false;
   struct exec *x = exec_find(exec_id);
   struct record released;
   if (!x && exec_find_released(exec_id, &released)) {
@@ -140,7 +141,8 @@ bool request_read(struct conn *c, uint32_t id, struct reader *r) {
   if (!q) return true;
   q->produce = produce_read;
   q->stream = stream;
-  q->follow = follow;
+  q->follow = follow > 0;
+  q->tells_usage = follow == 2;
   q->offset = offset;
   q->credit = credit;
   req_attach(q, x);

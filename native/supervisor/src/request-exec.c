@@ -246,8 +246,7 @@ static bool request_release(struct conn *c, uint32_t id, struct exec *x, struct 
 }
 
 // As FIGURES: 1 cpuUs, 4 memoryPeak, 14 readBytes, 15 writtenBytes; none while it runs.
-static bool request_usage(struct conn *c, uint32_t id, struct exec *x, struct reader *r) {
-  if (!reader_done(r)) return false;
+void put_usage(struct conn *c, uint32_t id, const struct exec *x) {
   const struct usage *u = &x->usage;
   const struct {
     uint16_t key;
@@ -261,6 +260,11 @@ static bool request_usage(struct conn *c, uint32_t id, struct exec *x, struct re
     put_u64(&c->out, figures[i].value);
   }
   frame_end(&c->out);
+}
+
+static bool request_usage(struct conn *c, uint32_t id, struct exec *x, struct reader *r) {
+  if (!reader_done(r)) return false;
+  put_usage(c, id, x);
   return true;
 }
 

@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import type { SandboxDriver, SandboxId, SandboxLimits, SandboxSpec } from '../driver';
 import { openInput } from '../exec-input';
-import type { ExecState } from '../supervisor-answers';
-import { type StartExec, SupervisorClient } from '../supervisor-client';
+import type { ExecState, Figures } from '../supervisor-answers';
+import { type ReadOptions, type StartExec, SupervisorClient } from '../supervisor-client';
 
 /** What a driver's own test file provides. */
 export interface ContractTarget {
@@ -101,17 +101,23 @@ export interface Finished {
   readonly exec: ExecState;
   readonly stdout: Buffer;
   readonly stderr: Buffer;
+  readonly usage: Figures | undefined;
 }
 
 /** Reads an exec's output to its end. */
-export async function finish(client: SupervisorClient, execId: string): Promise<Finished> {
+export async function finish(
+  client: SupervisorClient,
+  execId: string,
+  options: ReadOptions = {},
+): Promise<Finished> {
   const stdout: Buffer[] = [];
   const stderr: Buffer[] = [];
-  for await (const item of client.read(execId)) {
+  for await (const item of client.read(execId, options)) {
     if (item.kind === 'stdout') stdout.push(item.data);
     if (item.kind === 'stderr') stderr.push(item.data);
-    if (item.kind === 'end')
-      return { exec: item.exec, stdout: Buffer.concat(stdout), stderr: Buffer.concat(stderr) };
+    if (item.kind !== 'end') continue;
+    const { exec, usage } = item;
+    return { exec, usage, stdout: Buffer.concat(stdout), stderr: Buffer.concat(stderr) };
   }
   throw new Error(`the output of ${execId} has no end`);
 }

@@ -123,6 +123,8 @@ export function execContract(bench: Bench): void {
         readBytes: expect.any(Number),
         writtenBytes: expect.any(Number),
       });
+      expect((await finish(client, exec.execId, { usage: true })).usage).toEqual(used);
+      expect((await finish(client, exec.execId)).usage).toBeUndefined();
       const running = shell('exec sleep 1000');
       await client.start(running);
       expect(await client.usage(running.execId)).toEqual({});

@@ -2,6 +2,7 @@ import type { Outcome, ReportMessage, Stream } from '@vmux/events';
 import type { ExecState, OutputItem } from '../supervisor-answers';
 import { hasEnded } from '../supervisor-answers';
 import type { SupervisorClient } from '../supervisor-client';
+import type { ReadItem } from '../supervisor-streams';
 import { outcomeOf, sizesOf, streamOf, usageOf } from './exec-facts';
 import type { OutputPump, PumpedItem } from './output-pump';
 
@@ -48,17 +49,17 @@ export async function followExec(seen: ExecState, port: FollowPort): Promise<voi
     ? undefined
     : setTimeout(() => void tellStarted(seen, port), startedAfterMs);
   try {
-    const ended = await carryOutput(seen, port);
+    const { exec: ended, usage } = await carryOutput(seen, port);
     clearTimeout(started);
     const outcome = outcomeOf(ended.outcome);
     if (!outcome) throw new OutcomeLost(seen.execId);
     const at = Math.floor(ended.endedAtUs / 1000);
     await port.explain(seen.execId, outcome, at);
-    const usage = usageOf(await client.usage(seen.execId, { signal }));
+    const used = usage ?? (await client.usage(seen.execId, { signal }));
     await port.report({
       type: 'ExecExited',
       at,
-      data: { execId: seen.execId, outcome, sizes: sizesOf(ended), usage },
+      data: { execId: seen.execId, outcome, sizes: sizesOf(ended), usage: usageOf(used) },
     });
     await client.release(seen.execId, { signal });
   } finally {
@@ -95,13 +96,14 @@ async function tellStarted(exec: ExecState, port: FollowPort): Promise<void> {
   }
 }
 
-async function carryOutput(seen: ExecState, port: FollowPort): Promise<ExecState> {
+async function carryOutput(seen: ExecState, port: FollowPort): Promise<ReadEnd> {
   const { client, pump, signal } = port;
   const inFlight = new Window(windowBytes);
-  for await (const item of client.read(seen.execId, { offset: seen.ackedOffset, signal })) {
+  const options = { offset: seen.ackedOffset, usage: true, signal };
+  for await (const item of client.read(seen.execId, options)) {
     if (item.kind === 'end') {
       await inFlight.empty();
-      return item.exec;
+      return item;
     }
     if (item.kind !== 'resize') port.reach('first_output', Math.floor(item.atUs / 1000));
     const pumped = pumpedItem(seen, item);
@@ -142,6 +144,8 @@ function pumpedItem(exec: ExecState, item: OutputItem): PumpedItem {
   };
   return { item: chunk, ackTo: mergedOffset + item.data.length };
 }
+
+type ReadEnd = Extract<ReadItem, { readonly kind: 'end' }>;
 
 /** Bounds what is on its way; the first failure is thrown to whoever adds or waits next. */
 class Window {
