@@ -276,12 +276,15 @@ describe('the relay', () => {
     it('keeps only that it was deleted, and knows where to go on', async () => {
       const first = relay({ VMUX_RELAY_OUTPUT: 'on' });
       await written();
-      await until(async () => (await ofGone(EVENT_RELAY_STREAM)).length === 1);
-      await until(async () => (await ofGone(OUTPUT_RELAY_STREAM)).length === 1);
-      expect(await ofGone(EVENT_RELAY_STREAM)).toEqual([eventSubject(gone, 'SessionDeleted')]);
-      expect(await subjects(OUTPUT_RELAY_STREAM)).toEqual([
+      const left = async () => [
+        ...(await ofGone(EVENT_RELAY_STREAM)),
+        ...(await subjects(OUTPUT_RELAY_STREAM)),
+      ];
+      const markers = [
+        eventSubject(gone, 'SessionDeleted'),
         `${outputSubject(gone)}.SessionDeleted`,
-      ]);
+      ];
+      await until(async () => (await left()).join() === markers.join());
       await first.stop();
       await world.nats.restart();
       await history(world.store, ['web-0a1b'], 30);
