@@ -7,6 +7,7 @@ import type { SessionRow } from '../../apps/gateway/src/projections/session-row'
 import { evolve } from '../../apps/session-service/src/domain/evolve';
 import {
   exists,
+  lastCheckpoint,
   openExecs,
   type Session,
   UNBORN,
@@ -36,6 +37,7 @@ function factsOf(session: Session): object {
       startedAt: current.startedAt,
     },
     pending: pending?.epoch ?? null,
+    lastCheckpoint: lastCheckpoint(session)?.checkpointId ?? null,
     operation: operation && SHOWN.includes(operation.kind) ? operation.kind : null,
     openExecs: openExecs(session).map(({ execId, epoch, startedAt, cancel }) => ({
       ...{ id: execId, epoch, startedAt, cancelRequested: cancel !== null },
@@ -50,10 +52,11 @@ function factsOf(session: Session): object {
 function shownBy(view: SessionView): object {
   if (view.status === 'deleted' || view.status === 'unborn')
     return { status: view.status, ...NOBODY };
-  const { status, provider, lastActivityAt, sandbox, pending, operation } = view;
+  const { status, provider, lastActivityAt, sandbox, pending, operation, lastCheckpoint } = view;
   const open = [...view.execs.values()].filter((exec) => !execHasEnded(exec));
   return {
     ...{ status, provider, lastActivityAt, sandbox, pending: pending?.epoch ?? null, operation },
+    lastCheckpoint,
     openExecs: open.map(({ id, epoch, startedAt, cancelRequested }) => ({
       ...{ id, epoch, startedAt, cancelRequested },
     })),
@@ -145,7 +148,7 @@ describe('A release whose checkpoint fails', () => {
 });
 
 describe('Whatever happened to a session', () => {
-  it('its readers see the status, sandbox, requests, execs and ports that decisions are made on', () => {
+  it('its readers see the status, sandbox, requests, execs, ports and last checkpoint that decisions are made on', () => {
     fc.assert(
       fc.property(creation, wildSteps, (create, steps) => {
         const view = unborn(SESSION_ID);

@@ -10,7 +10,8 @@ function sessionWith(commands: number): SessionView {
     return [exec.id, exec] as const;
   });
   const checkpoints = new Map([['c1', { id: 'c1', status: 'taken', revision: 5 }]]);
-  return { id: 'web-0a1b', execs: new Map(execs), checkpoints } as unknown as SessionView;
+  const view = { id: 'web-0a1b', execs: new Map(execs), checkpoints, lastCheckpoint: 'c1' };
+  return { ...view, restores: [] } as unknown as SessionView;
 }
 
 const specOf = (line: string) => async () =>

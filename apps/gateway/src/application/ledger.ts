@@ -1,4 +1,5 @@
 import { type ExecSpec, MAX_REPLAY, type Outcome } from '@vmux/events';
+import { isUndone, standsAt } from './checkpoint-view';
 import type { ExecView } from './exec-view';
 import type { ExecWaiting } from './exec-waiting';
 import type { SessionView } from './session-view';
@@ -24,13 +25,16 @@ export class Ledger {
   constructor(private readonly execs: Pick<ExecWaiting, 'specOf'>) {}
 
   /**
-   * In order; since the last checkpoint when none is named. Services start again by themselves. Nothing is
-   * left out: of more than can be run again there is one too many, which is refused where it is decided.
+   * In order; since the last checkpoint when none is named. Services start again by themselves, and what a
+   * rollback undid stays undone. Nothing else is left out: of more than can be run again there is one too
+   * many, which is refused where it is decided.
    */
   async since(view: SessionView, checkpointId: string | null): Promise<Reruns> {
-    const from = revisionOf(view, checkpointId);
+    const from = standsAt(view, checkpointId ?? view.lastCheckpoint);
+    const stands = ({ issuedRevision: revision, epoch }: ExecView) =>
+      !isUndone(view, { revision, epoch });
     const owed = [...view.execs.values()]
-      .filter((exec) => exec.issuedRevision > from && ranToItsEnd(exec))
+      .filter((exec) => exec.issuedRevision > from && ranToItsEnd(exec) && stands(exec))
       .slice(0, MAX_REPLAY + 1);
     const replay: Rerun[] = [];
     for (let at = 0; at < owed.length; at += READS_AT_ONCE) {
@@ -58,9 +62,3 @@ const none = (why: string): Reruns => ({
 
 const ranToItsEnd = ({ outcome, purpose }: ExecView): boolean =>
   purpose === 'user' && outcome !== null && outcome.kind !== 'not_started';
-
-function revisionOf({ checkpoints }: SessionView, checkpointId: string | null): number {
-  const taken = [...checkpoints.values()].filter(({ status }) => status === 'taken');
-  const chosen = checkpointId === null ? taken.at(-1) : taken.find(({ id }) => id === checkpointId);
-  return chosen?.revision ?? -1;
-}

@@ -1,12 +1,5 @@
-import type {
-  Checkpoint,
-  Lineage,
-  Recorded,
-  SessionEvent,
-  SessionSpec,
-  ShareRight,
-  Stage,
-} from '@vmux/events';
+import type { Lineage, Recorded, SessionEvent, SessionSpec, ShareRight, Stage } from '@vmux/events';
+import { applyCheckpoint, type CheckpointView, type Restore } from './checkpoint-view';
 import { applyExec, type ExecView } from './exec-view';
 import {
   active,
@@ -48,6 +41,9 @@ export interface SessionView {
   readonly access: Map<number, PortAccessView>;
   readonly execs: Map<string, ExecView>;
   readonly checkpoints: Map<string, CheckpointView>;
+  /** The one that a restore takes that names none. */
+  lastCheckpoint: string | null;
+  restores: readonly Restore[];
   readonly shares: Map<string, ShareView>;
   forks: readonly string[];
   /** The children of each request to fork; as many as `forks` has. */
@@ -60,17 +56,6 @@ export interface PortAccessView {
   readonly public: boolean;
   readonly wake: boolean;
   readonly generation: number;
-}
-
-export interface CheckpointView {
-  readonly id: string;
-  readonly status: 'requested' | 'taken' | 'failed';
-  readonly name: string | null;
-  readonly at: number;
-  readonly checkpoint: Checkpoint | null;
-  /** What was issued after this revision is not in it. */
-  readonly revision: number;
-  readonly message: string | null;
 }
 
 export interface ShareView {
@@ -105,6 +90,8 @@ export const unborn = (id: string): SessionView => ({
   access: new Map(),
   execs: new Map(),
   checkpoints: new Map(),
+  lastCheckpoint: null,
+  restores: [],
   shares: new Map(),
   forks: [],
   forked: new Map(),
@@ -123,6 +110,7 @@ export function apply(view: SessionView, { event, metadata }: Recorded, position
   applySession(view, event, metadata.key ?? null);
   applySandbox(view, event);
   applyExec(view, event, position);
+  applyCheckpoint(view, event);
   applyRest(view, event);
 }
 
@@ -189,46 +177,6 @@ function applyRest(view: SessionView, event: SessionEvent): void {
     case 'StageReached': {
       const { stage, execId, at } = event.data;
       view.stages = [...view.stages, { stage, execId, at }].slice(-MAX_STAGES);
-      return;
-    }
-    case 'CheckpointRequested': {
-      const { checkpointId: id, name, at } = event.data;
-      const { revision } = view;
-      const nothing = { checkpoint: null, message: null };
-      view.checkpoints.set(id, { id, status: 'requested', name, at, revision, ...nothing });
-      return;
-    }
-    case 'CheckpointTaken': {
-      const { checkpoint, at } = event.data;
-      const { checkpointId: id } = checkpoint;
-      const asked = view.checkpoints.get(id);
-      // The name is the request's: a runner need not know it.
-      const name = checkpoint.name ?? asked?.name ?? null;
-      const revision = asked?.revision ?? view.revision;
-      const taken = { id, status: 'taken', name, at, revision, checkpoint, message: null } as const;
-      view.checkpoints.set(id, taken);
-      return;
-    }
-    case 'CheckpointFailed': {
-      const { checkpointId: id, message, at } = event.data;
-      const { name = null, revision = view.revision } = view.checkpoints.get(id) ?? {};
-      const failed = {
-        id,
-        status: 'failed',
-        name,
-        at,
-        revision,
-        checkpoint: null,
-        message,
-      } as const;
-      view.checkpoints.set(id, failed);
-      return;
-    }
-    case 'CheckpointArchived': {
-      const { checkpointId: id, at: _, ...portable } = event.data;
-      const known = view.checkpoints.get(id);
-      if (!known?.checkpoint) return;
-      view.checkpoints.set(id, { ...known, checkpoint: { ...known.checkpoint, ...portable } });
       return;
     }
     case 'Forked':

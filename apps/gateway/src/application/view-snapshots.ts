@@ -19,7 +19,7 @@ const expanded = promisify(inflate);
 const FOLD_VERSION = createHash('sha256')
   .update('1')
   .update(
-    ['./session-view', './sandbox-view', './exec-view']
+    ['./session-view', './sandbox-view', './exec-view', './checkpoint-view']
       .map((name) => readFileSync(require.resolve(name)))
       .join('\n'),
   )
