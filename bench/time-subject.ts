@@ -1,3 +1,6 @@
+/** Seldom enough not to be in the way of what it looks for. */
+const LOOK_MS = 200;
+
 /** vmux as a client sees it: every call waits until it is done. */
 export class TimeSubject {
   constructor(
@@ -36,30 +39,29 @@ export class TimeSubject {
     return forks[0];
   }
 
-  async crowd(session: string, checkpointId: string, count: number): Promise<number> {
-    const started = performance.now();
+  /** Children, each of which has run something. */
+  async crowd(session: string, checkpointId: string, count: number): Promise<readonly string[]> {
     const { forks } = await this.ask(session, 'fork', { checkpointId, count });
     await Promise.all(forks.map((id: string) => this.run(id, ['/bin/true'])));
-    const took = performance.now() - started;
-    await Promise.all(forks.map((id: string) => this.stop(id)));
-    return took;
+    return forks;
   }
 
-  /** How long the portable form took, once it is there. */
+  /** How long the portable form took, from when the provider's was there, once it is there too. */
   async archived(session: string, checkpointId: string): Promise<number> {
     for (;;) {
       const { text } = await this.request('GET', `/v1/sessions/${session}/events`);
-      const at = (type: string, id: (data: Json) => string) =>
+      const found = (type: string, id: (data: Json) => string): Json =>
         text
           .split('\n')
           .filter((line) => line.includes(`"${type}"`))
           .map((line) => JSON.parse(line) as Json)
-          .find(({ data }) => id(data) === checkpointId)?.data.at as number | undefined;
-      const taken = at('CheckpointTaken', ({ checkpoint }) => checkpoint.checkpointId);
-      const archived = at('CheckpointArchived', (data) => data.checkpointId);
-      if (at('ArchiveFailed', (data) => data.checkpointId)) throw new Error('not archived');
-      if (taken !== undefined && archived !== undefined) return archived - taken;
-      await new Promise((done) => setTimeout(done, 50));
+          .find(({ data }) => id(data) === checkpointId)?.data;
+      const taken = found('CheckpointTaken', ({ checkpoint }) => checkpoint.checkpointId);
+      const archived = found('CheckpointArchived', (data) => data.checkpointId);
+      if (taken?.checkpoint.artifact) throw new Error('the provider has no form of its own here');
+      if (found('ArchiveFailed', (data) => data.checkpointId)) throw new Error('not archived');
+      if (taken && archived) return archived.at - taken.at;
+      await new Promise((done) => setTimeout(done, LOOK_MS));
     }
   }
 

@@ -1,8 +1,9 @@
 /**
  * Checkpoints, forks, rollbacks and rest of sessions with workspaces of 10 MB, 300 MB and 1 GB, through
  * everything (HTTP → durable event → sandbox → durable event → HTTP), beside `docker commit`, `docker
- * pause`, `cp -a` and `tar | zstd`. Interleaved in one run: read the ratios.
+ * pause`, `cp -a` and `tar` with zstd. Interleaved in one run: read the ratios. Writes TIME.md.
  */
+import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { loadavg } from 'node:os';
 import { join } from 'node:path';
@@ -17,21 +18,33 @@ import {
 import Docker from 'dockerode';
 import { DriverAlone } from './driver-alone';
 import { interleaved, ratioOf, rowsOf, type Times } from './interleaved';
+import { machineFacts } from './machine';
 import { figure, median, printJson, printTable, quantile, wantsJson } from './report';
+import { writeTimeResults } from './time-results';
 import { ContainerOfFiles, filling, PlainFiles } from './time-rivals';
 import { TimeSubject } from './time-subject';
+import { WARM_UP, warmUp } from './time-warm-up';
 
+/** Rounds are odd: their median is one of them. */
 const SIZES = [
-  { name: '10 MB', files: 200, rounds: 5 },
-  { name: '300 MB', files: 6_000, rounds: 3 },
-  { name: '1 GB', files: 20_000, rounds: 2 },
+  { key: '10m', name: '10 MB', files: 200, rounds: 15 },
+  { key: '300m', name: '300 MB', files: 6_000, rounds: 7 },
+  { key: '1g', name: '1 GB', files: 20_000, rounds: 5 },
 ] as const;
-const RESTS = 15;
+const RESTS = 31;
+const IN_A_ROW = 10;
+const SECONDS = 5;
+const CROWDS = 3;
 const CROWD = 10;
 /** What the sandbox itself takes of it, without the way there and back and the history. */
 const ALONE = 'its driver alone';
 
+const began = performance.now();
+const step = (what: string): void =>
+  console.error(`${figure((performance.now() - began) / 1000)} s: ${what}`);
+
 async function main(): Promise<void> {
+  const facts = machineFacts();
   const noDocker = noDockerEngineBecause();
   const engine = noDocker ? null : await startDockerEngine();
   const dir = temporaryDirectory('bench-time');
@@ -45,28 +58,31 @@ async function main(): Promise<void> {
   const vmux = new TimeSubject(stack.ready, readFileSync(join(dir, 'api-key'), 'utf8').trim());
   const alone = new DriverAlone(dir);
   try {
-    const rows: string[][] = [];
-    const figures: Record<string, number> = {};
+    step('warming up');
+    const { rows, figures } = await warmUp(vmux);
     for (const size of SIZES) {
       const docker =
         engine && new ContainerOfFiles(new Docker({ socketPath: engine.socketPath }), engine.image);
       const plain = new PlainFiles(join(temporaryDirectory('bench-files'), 'w'));
-      if (!wantsJson()) console.error(`${size.name} …`);
+      step(`${size.name}: filling`);
       const session = await vmux.created();
       await vmux.run(session, filling('/workspace', 0, size.files));
       await docker?.start(size.files);
       await plain.fill(size.files);
       const measured = await measure(vmux, session, alone, docker, plain, size);
       rows.push(...rowsFor(size.name, measured));
-      if (size.name === '1 GB') Object.assign(figures, figuresOf(measured, docker !== null));
+      Object.assign(figures, figuresOf(measured, size.key, docker !== null));
       await vmux.stop(session);
       await docker?.end();
       plain.remove();
     }
+    step('done');
+    facts.push(`the sandboxes’ disks are on ${kindOf(join(dir, 'runner/ns/store'))}`);
+    const notes = [...NOTES, ...(noDocker ? [`no docker figures: ${noDocker}`] : [])];
     printTable(['milliseconds', 'p50', 'p99', 'vmux ÷ this, p50'], rows);
-    console.log(
-      `load ${figure(loadavg()[0] ?? 0)}${noDocker ? `; no docker figures: ${noDocker}` : ''}`,
-    );
+    for (const note of [...notes, ...facts, `load at the end ${figure(loadavg()[0] ?? 0)}`])
+      console.log(note);
+    writeTimeResults({ facts, figures, rows, notes });
     if (wantsJson()) printJson(figures);
   } finally {
     await stack.stop();
@@ -76,15 +92,28 @@ async function main(): Promise<void> {
   }
 }
 
+const NOTES = [
+  'before a checkpoint one file of 50 kB is written again and synced, also for the rivals; what ends with the answer is the provider’s form, and the portable one is awaited before anything else is measured',
+  `every vmux figure: ${WARM_UP.execs} execs, ${WARM_UP.rests} times suspend and resume and ${WARM_UP.rounds} times checkpoint, fork and rollback went before to warm up; every rival had one`,
+];
+
+/** In whose files they are made, where that is not the disk itself. */
+const kindOf = (directory: string): string =>
+  execFileSync('findmnt', ['-n', '-o', 'FSTYPE,SOURCE', '-T', directory])
+    .toString()
+    .trim()
+    .replace(/\s+/g, ', ');
+
 interface Measured {
   readonly checkpoints: Times;
   readonly forks: Times;
   readonly rollbacks: Times;
   readonly suspends: Times;
   readonly resumes: Times;
-  /** The portable form: the first time and after a hundredth was changed. */
-  readonly archives: { readonly first: number; readonly second: number };
-  readonly crowd: number;
+  readonly resumesInARow: Times;
+  /** The portable form: the first time, and each time after a hundredth was changed. */
+  readonly archives: { readonly first: number; readonly later: readonly number[] };
+  readonly crowds: Times;
 }
 
 async function measure(
@@ -95,10 +124,17 @@ async function measure(
   plain: PlainFiles,
   { files, rounds }: (typeof SIZES)[number],
 ): Promise<Measured> {
-  const first = await vmux.archived(session, await vmux.checkpoint(session));
-  await vmux.run(session, filling('/workspace', 0, Math.ceil(files / 100)));
-  const second = await vmux.archived(session, await vmux.checkpoint(session));
+  step('portable checkpoints');
+  const archived = async () => vmux.archived(session, await vmux.checkpoint(session));
+  const first = await archived();
+  const later: number[] = [];
+  const few = Math.ceil(files / 100);
+  for (let at = 0; at < SECONDS; at += 1) {
+    await vmux.run(session, filling('/workspace', at * few, (at + 1) * few));
+    later.push(await archived());
+  }
 
+  step('checkpoints');
   let last = '';
   const settle = () => vmux.archived(session, last);
   const checkpoints = await interleaved(rounds, {
@@ -115,8 +151,9 @@ async function measure(
       after: () => docker.removeImage(),
     },
     'cp -a': { timed: () => plain.copy(), after: () => plain.removeCopy() },
-    'tar | zstd -1': { timed: () => plain.pack() },
+    'tar to zstd -1': { timed: () => plain.pack() },
   });
+  step('forks');
   let child = '';
   const forks = await interleaved(rounds, {
     vmux: {
@@ -132,57 +169,87 @@ async function measure(
       after: () => docker.removeImage(),
     },
   });
+  step('rollbacks');
   const rollbacks = await interleaved(rounds, {
     vmux: { timed: () => vmux.rollback(session, last) },
   });
+  step('rest');
   const id = await alone.idOf(session);
   const suspends = await interleaved(RESTS, {
     vmux: { timed: () => vmux.ask(session, 'suspend'), after: () => vmux.ask(session, 'resume') },
     [ALONE]: { timed: () => alone.driver.suspend(id), after: () => alone.driver.resume(id) },
     'docker pause': docker && { timed: () => docker.pause(), after: () => docker.unpause() },
   });
-  const resumes = await interleaved(RESTS, {
+  const resuming = {
     vmux: { before: () => vmux.ask(session, 'suspend'), timed: () => vmux.ask(session, 'resume') },
     [ALONE]: { before: () => alone.driver.suspend(id), timed: () => alone.driver.resume(id) },
     'docker unpause': docker && { before: () => docker.pause(), timed: () => docker.unpause() },
+  };
+  const resumes = await interleaved(RESTS, resuming);
+  const resumesInARow = await interleaved(3, resuming, IN_A_ROW);
+  step(`${CROWD} forks at once`);
+  let children: readonly string[] = [];
+  const crowds = await interleaved(CROWDS, {
+    vmux: {
+      timed: async () => {
+        children = await vmux.crowd(session, last, CROWD);
+      },
+      after: () => Promise.all(children.map((id) => vmux.stop(id))),
+    },
   });
-  const crowd = await vmux.crowd(session, last, CROWD);
-  return { checkpoints, forks, rollbacks, suspends, resumes, archives: { first, second }, crowd };
+  const archives = { first, later };
+  return {
+    ...{ checkpoints, forks, rollbacks, suspends, resumes, resumesInARow },
+    ...{ archives, crowds },
+  };
 }
 
-const single = (title: string, value: number): string[] => [title, figure(value), '–', '–'];
+const row = (title: string, times: readonly number[]): string[] => [
+  title,
+  figure(median(times)),
+  times.length > 1 ? figure(quantile(times, 0.99)) : '–',
+  '–',
+];
 
 const rowsFor = (size: string, measured: Measured): string[][] => [
   ...rowsOf(`checkpoint of ${size}`, measured.checkpoints, 'vmux'),
-  single(`its portable form, made afterwards: ${size}`, measured.archives.first),
-  single(`the same after 1 % changed: ${size}`, measured.archives.second),
+  row(`its portable form, made afterwards: ${size}`, [measured.archives.first]),
+  row(`the same after 1 % changed: ${size}`, measured.archives.later),
   ...rowsOf(`fork of ${size} → first exec`, measured.forks, 'vmux'),
-  single(`${CROWD} forks of ${size} at once → first execs`, measured.crowd),
+  row(`${CROWD} forks of ${size} at once → first execs`, measured.crowds.vmux ?? []),
   ...rowsOf(`rollback of ${size}`, measured.rollbacks, 'vmux'),
   ...rowsOf(`suspend, ${size}`, measured.suspends, 'vmux'),
   ...rowsOf(`resume, ${size}`, measured.resumes, 'vmux'),
+  ...rowsOf(`resume, ${size}, ${IN_A_ROW} in a row`, measured.resumesInARow, 'vmux'),
 ];
 
-const figuresOf = (measured: Measured, hasDocker: boolean): Record<string, number> => ({
-  checkpoint_1g_ms: median(measured.checkpoints.vmux ?? []),
-  fork_1g_ms: median(measured.forks.vmux ?? []),
-  rollback_1g_ms: median(measured.rollbacks.vmux ?? []),
-  suspend_ms: median(measured.suspends.vmux ?? []),
-  resume_ms: median(measured.resumes.vmux ?? []),
-  resume_driver_ms: median(measured.resumes[ALONE] ?? []),
-  resume_ms_p99: quantile(measured.resumes.vmux ?? [], 0.99),
-  second_checkpoint_ratio: measured.archives.second / measured.archives.first,
-  ten_forks_1g_ms: measured.crowd,
-  checkpoint_vs_cp_1g: ratioOf(measured.checkpoints, 'vmux', 'cp -a'),
-  checkpoint_vs_tar_zstd_1g: ratioOf(measured.checkpoints, 'vmux', 'tar | zstd -1'),
-  ...(hasDocker
-    ? {
-        checkpoint_vs_docker_commit_1g: ratioOf(measured.checkpoints, 'vmux', 'docker commit'),
-        resume_vs_docker_unpause: ratioOf(measured.resumes, 'vmux', 'docker unpause'),
-        fork_vs_docker_run_1g: ratioOf(measured.forks, 'vmux', 'docker run of a commit'),
-      }
-    : {}),
-});
+/** What has no size in its name is of the last one. */
+function figuresOf(measured: Measured, size: string, hasDocker: boolean): Record<string, number> {
+  const { checkpoints, forks, rollbacks, suspends, resumes, resumesInARow } = measured;
+  const { archives, crowds } = measured;
+  return {
+    [`checkpoint_vs_cp_${size}`]: ratioOf(checkpoints, 'vmux', 'cp -a'),
+    [`checkpoint_vs_tar_zstd_${size}`]: ratioOf(checkpoints, 'vmux', 'tar to zstd -1'),
+    [`checkpoint_${size}_ms`]: median(checkpoints.vmux ?? []),
+    [`fork_${size}_ms`]: median(forks.vmux ?? []),
+    [`rollback_${size}_ms`]: median(rollbacks.vmux ?? []),
+    [`ten_forks_${size}_ms`]: median(crowds.vmux ?? []),
+    suspend_ms: median(suspends.vmux ?? []),
+    resume_ms: median(resumes.vmux ?? []),
+    resume_in_a_row_ms: median(resumesInARow.vmux ?? []),
+    resume_driver_ms: median(resumes[ALONE] ?? []),
+    resume_ms_p99: quantile(resumes.vmux ?? [], 0.99),
+    second_checkpoint_ratio: median(archives.later) / archives.first,
+    ...(hasDocker
+      ? {
+          [`checkpoint_vs_docker_commit_${size}`]: ratioOf(checkpoints, 'vmux', 'docker commit'),
+          [`fork_vs_docker_run_${size}`]: ratioOf(forks, 'vmux', 'docker run of a commit'),
+          suspend_vs_docker_pause: ratioOf(suspends, 'vmux', 'docker pause'),
+          resume_vs_docker_unpause: ratioOf(resumes, 'vmux', 'docker unpause'),
+        }
+      : {}),
+  };
+}
 
 main().then(
   () => process.exit(0),
