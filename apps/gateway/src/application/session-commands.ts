@@ -60,12 +60,13 @@ export class SessionCommands {
 
   /**
    * For a command, which is decided on the session's head: a session never changes hands, so that what
-   * was read of it before says whose it is. What became of it meanwhile the answer says.
+   * was read of it before says whose it is, and what it is called. What became of it meanwhile the answer
+   * says.
    */
-  private async own(caller: Caller, sessionId: string): Promise<void> {
+  async own(caller: Caller, sessionId: string): Promise<SessionView> {
     const known = this.reader.known(sessionId);
-    if (known?.owner === caller.owner && known.status !== 'deleted') return;
-    await this.session(caller, sessionId);
+    if (known?.owner === caller.owner && known.status !== 'deleted') return known;
+    return this.session(caller, sessionId);
   }
 
   async exec(caller: Caller, sessionId: string, execId: string) {

@@ -10,12 +10,12 @@ const LONGEST_MS = 300_000;
  * Waits, for whoever asks for it and is still there, until what was asked of a session is done or has failed.
  */
 export class Settling {
-  constructor(private readonly reader: Pick<SessionReader, 'waitFor'>) {}
+  constructor(private readonly reader: Pick<SessionReader, 'waitFor' | 'waitForLasting'>) {}
 
   /** What the session is then; nothing when nobody waits. 202 stays the answer to what goes on. */
   async wait(
     reply: FastifyReply,
-    { accepted: { sessionId, revision } }: Answer,
+    { accepted: { sessionId, revision, repeated } }: Answer,
     wait: string | undefined,
     isDone: (view: SessionView) => boolean = ({ operation }) => operation === null,
   ): Promise<{ readonly session?: object }> {
@@ -29,7 +29,10 @@ export class Settling {
     if (reply.raw.destroyed) gone.abort();
     const done = (view: SessionView) =>
       view.revision >= revision && isDone(view) ? view : undefined;
-    const view = await this.reader.waitFor(sessionId, done, patience);
+    // A view that holds the request is new enough; a repeat is told how things stand now.
+    const view = repeated
+      ? await this.reader.waitFor(sessionId, done, patience)
+      : await this.reader.waitForLasting(sessionId, done, patience);
     if (!view) return {};
     reply.status(200);
     const { status, operation, message, provider } = view;

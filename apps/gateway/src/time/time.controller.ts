@@ -152,7 +152,11 @@ export class TimeController {
       throw new ApiError('invalid_request', 'give at most one of checkpointId and at');
     const key = keyOf(asking);
     const forkId = deriveForkId(sessionId, key);
-    const parent = await this.sessions.session(asking.caller, sessionId);
+    // Only a point of its history needs it as it is now: what it is called stays.
+    let parent =
+      body.at === undefined
+        ? await this.sessions.own(asking.caller, sessionId)
+        : await this.sessions.session(asking.caller, sessionId);
     const name = body.name === undefined ? parent.name : givenName(body.name);
     const newCheckpointId = deriveCheckpointId(sessionId, key);
     const checkpointId =
@@ -161,9 +165,11 @@ export class TimeController {
     // Bound to what was asked: a checkpoint that is taken meanwhile does not change what `at` means.
     const answer = await this.sessions.ask(asking, sessionId, 'ForkSession', data, body);
     const from = checkpointId ?? newCheckpointId;
-    const isMade = (view: SessionView) =>
-      (view.forked.get(forkId)?.length ?? 0) >= count ||
-      view.checkpoints.get(from)?.status === 'failed';
+    const isMade = (view: SessionView) => {
+      parent = view;
+      const isOver = view.checkpoints.get(from)?.status === 'failed';
+      return isOver || (view.forked.get(forkId)?.length ?? 0) >= count;
+    };
     const settled = await this.settling.wait(reply, answer, wait, isMade);
     const forks = wait === undefined ? {} : { forks: parent.forked.get(forkId) ?? [] };
     return {
