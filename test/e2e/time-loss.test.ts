@@ -1,3 +1,4 @@
+import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { until } from '@vmux/testing';
 import { cli } from '../../apps/cli/test/cli';
@@ -101,5 +102,20 @@ describeOnStack()('a session that lost its sandbox', (stack) => {
     await terminal.shows(/^kept$/m);
     terminal.close();
     await session.stop();
+  }, 180_000);
+
+  it('comes back from what it was forked from, also when that was deleted since', async () => {
+    const parent = await stack.create({ name: 'parent' });
+    await parent.run('echo kept > file');
+    const { json } = await parent.ask('fork?wait=60s');
+    const child = stack.session(json.forks[0]);
+    expect(await child.run('cat file')).toBe('kept\n');
+    await stack.api.call('DELETE', `${parent.path}?force=true`);
+    const kept = join(stack.dataDir, 'runner/ns/store/c');
+    await until(() => !readdirSync(kept).some((name) => name.startsWith(parent.id)), PATIENCE);
+    kill(child);
+    await child.becomes('lost');
+    expect(await child.run('cat file')).toBe('kept\n');
+    await child.stop();
   }, 180_000);
 });

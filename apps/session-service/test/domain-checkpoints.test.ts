@@ -10,7 +10,7 @@ import {
   report,
   systemCommand,
 } from './domain-makers';
-import { type Given, given, past, running } from './domain-spec';
+import { createSession, type Given, given, past, running } from './domain-spec';
 
 const take = (number: number) =>
   command(
@@ -122,6 +122,26 @@ describe('A checkpoint in the form of its provider', () => {
       { checkpoint: portable },
       { checkpoint: portable },
     ]);
+  });
+
+  it('is archived for a child that began with it, too: its parent may be deleted before', () => {
+    const lineage = {
+      parent: 'api-0000',
+      checkpoint: nativeCheckpoint(1, 4),
+      forkId: 'f000000000001',
+    };
+    const child = createSession({ lineage });
+    given(child).thenOwes('CreateSandbox ns-1', 'ArchiveCheckpoint ns-1');
+    const kept = given(child, archived(1, { epoch: 4, instance: 'archive' }));
+    kept.thenOwes('CreateSandbox ns-1');
+    expect(kept.session).toMatchObject({
+      ...{ checkpoints: [portable], unarchived: [] },
+      pending: { restore: { artifact: null } },
+    });
+    const stored = { ...nativeCheckpoint(1, 4), ...portable };
+    given(createSession({ lineage: { ...lineage, checkpoint: stored } })).thenOwes(
+      'CreateSandbox ns-1',
+    );
   });
 });
 

@@ -18,11 +18,20 @@ const checkpoint: Checkpoint = {
 
 /** Archives a checkpoint whose sandbox is put away as `putAway` says. */
 async function archiving(putAway: () => Promise<void>, tell: (taken: TakenTree) => Promise<void>) {
+  const { native, driver, chunks, client, logged } = await archiver(putAway);
+  const done = native.archive(driver, checkpoint, chunks, tell);
+  return { done: done.finally(() => client.close()), logged };
+}
+
+async function archiver(putAway: () => Promise<void>) {
   const client = await lyingSandbox(scanOf([{ type: 'd', path: 'srv' }]), Buffer.alloc(0));
+  const did: string[] = [];
   const driver = {
     provider: 'ns',
     checkpoints: async () => [{ ref: 'ref', sessionId: id.sessionId }],
+    forget: async () => void did.push('forgotten'),
     readCheckpoint: async <T>(_from: unknown, read: (opened: OpenedCheckpoint) => Promise<T>) => {
+      did.push('read');
       const result = await read({ id, client, takenAtMs: Date.now() });
       await putAway();
       return result;
@@ -33,8 +42,7 @@ async function archiving(putAway: () => Promise<void>, tell: (taken: TakenTree) 
   const log = (message: string) => logged.push(message);
   const { signal } = new AbortController();
   const native = new NativeCheckpoints({ runnerId: 'local', log, signal }, null);
-  const done = native.archive(driver, checkpoint, chunks, tell);
-  return { done: done.finally(() => client.close()), logged };
+  return { native, driver, chunks, client, logged, did };
 }
 
 describe('a checkpoint whose portable form is made', () => {
@@ -71,5 +79,26 @@ describe('a checkpoint whose portable form is made', () => {
       () => Promise.reject(refused),
     );
     await expect(done).rejects.toBe(refused);
+  });
+
+  it('is made once for its session and for those that were forked from it', async () => {
+    const { native, driver, chunks, client, did } = await archiver(async () => undefined);
+    const told: TakenTree[] = [];
+    const tell = async (taken: TakenTree) => void told.push(taken);
+    const archives = [1, 2, 3].map(() => native.archive(driver, checkpoint, chunks, tell));
+    await Promise.all(archives);
+    client.close();
+    expect(did).toEqual(['read']);
+    expect(told).toEqual([told[0], told[0], told[0]]);
+    expect(told[0]?.artifact).toMatch(/^[0-9a-f]{64}$/);
+  });
+
+  it('is made before what it is made of is dropped with its session', async () => {
+    const { native, driver, chunks, client, did } = await archiver(async () => undefined);
+    const tell = async () => void did.push('told');
+    const archive = native.archive(driver, checkpoint, chunks, tell);
+    await Promise.all([archive, native.forget([driver], id.sessionId)]);
+    client.close();
+    expect(did).toEqual(['read', 'told', 'forgotten']);
   });
 });

@@ -1,3 +1,4 @@
+import type { Checkpoint } from '@vmux/events';
 import { active, type Effects } from './effects';
 import { type Existing, MAX_CHECKPOINTS, MAX_UNARCHIVED, type Operation } from './state';
 
@@ -23,8 +24,7 @@ export const checkpointEffects: Effects<
 
   CheckpointTaken: (before, { checkpoint, at }) => {
     const { operation, current } = before;
-    const { checkpointId, artifact, native } = checkpoint;
-    const owed = artifact === null && native !== null ? [checkpointId] : [];
+    const owed = isUnstored(checkpoint) ? [checkpoint.checkpointId] : [];
     const session = {
       ...before,
       checkpoints: [...before.checkpoints, checkpoint].slice(-MAX_CHECKPOINTS),
@@ -117,6 +117,10 @@ export const checkpointEffects: Effects<
         }
       : session,
 };
+
+/** In its provider's form alone: the portable one is owed, to a child that began with it as well. */
+export const isUnstored = ({ artifact, native }: Checkpoint): boolean =>
+  artifact === null && native !== null;
 
 /** Nothing more is owed for its portable form. */
 const archived = (session: Existing, checkpointId: string): Existing => ({

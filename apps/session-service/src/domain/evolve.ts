@@ -1,6 +1,6 @@
 import type { Recorded, SessionEvent, SessionEventData, SessionEventType } from '@vmux/events';
 import type { Effect, Effects } from './effects';
-import { checkpointEffects } from './evolve-checkpoints';
+import { checkpointEffects, isUnstored } from './evolve-checkpoints';
 import { execEffects } from './evolve-execs';
 import { sandboxEffects } from './evolve-sandboxes';
 import { sessionEffects } from './evolve-sessions';
@@ -91,7 +91,10 @@ const born = (
   access: {},
   noted: {},
   checkpoints: data.lineage ? [data.lineage.checkpoint] : [],
-  unarchived: [],
+  unarchived:
+    data.lineage && isUnstored(data.lineage.checkpoint)
+      ? [data.lineage.checkpoint.checkpointId]
+      : [],
   forks: [],
   shares: [],
   lastActivityAt: data.at,

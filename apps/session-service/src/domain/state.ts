@@ -17,7 +17,7 @@ import type {
 import type { KeyMemory } from './key-memory';
 
 /** Raised whenever the same history folds to another state: snapshots of another version are ignored. */
-export const FOLD_VERSION = 6;
+export const FOLD_VERSION = 7;
 
 export const MAX_OPEN_EXECS = 1000;
 /** At least as many ended execs are remembered, and at most twice as many. */

@@ -29,6 +29,9 @@ const MAX_WAITING = 32;
 /** For so long a snapshot that was of no use is not tried again. */
 const SPURNED_MS = 10 * 60_000;
 const MAX_SPURNED = 1_000;
+/** Children of a checkpoint ask for what their parent asked for: at once, or soon. */
+const KNOWN_FOR_MS = 60 * 60_000;
+const MAX_KNOWN = 256;
 
 /** What the provider takes while the sandbox stands still for the portable form. */
 export interface Alongside {
@@ -46,6 +49,8 @@ export class NativeCheckpoints {
   private archiving: Promise<unknown> = Promise.resolve();
   private keeping: Promise<unknown> = Promise.resolve();
   private waiting = 0;
+  /** What was archived lately, and when. */
+  private readonly archived = new Map<string, { readonly taken: TakenTree; readonly at: number }>();
   /** Snapshots that could not be restored, and when that was. */
   private readonly spurned = new Map<string, number>();
 
@@ -204,8 +209,9 @@ export class NativeCheckpoints {
     return mine;
   }
 
-  /** The session is no more, or was never here. */
+  /** The session is no more, or was never here. What its children still need of it is made first. */
   async forget(drivers: readonly SandboxDriver[], sessionId: string): Promise<void> {
+    await this.archiving;
     await this.indexes.forget(sessionId);
     for (const driver of drivers)
       for (const kept of (await driver.checkpoints?.()) ?? [])
@@ -223,6 +229,8 @@ export class NativeCheckpoints {
     if (!native || !driver.readCheckpoint)
       throw new DriverRefused('unsupported', 'the checkpoint has no form of this driver');
     const { ref } = native;
+    const before = this.archived.get(ref);
+    if (before && Date.now() - before.at < KNOWN_FOR_MS) return tell(before.taken);
     const known = (await driver.checkpoints?.()) ?? [];
     const sessionId = known.find((each) => each.ref === ref)?.sessionId;
     if (sessionId === undefined)
@@ -241,6 +249,7 @@ export class NativeCheckpoints {
         takenAtNs: BigInt(Math.floor(takenAtMs)) * 1_000_000n,
         signal,
       });
+      this.remember(ref, taken);
       told = tell(taken);
       // Heard below, whatever becomes of the rest.
       told.catch(() => undefined);
@@ -259,6 +268,13 @@ export class NativeCheckpoints {
       await this.indexes.keep(sessionId);
       await this.prune(driver, sessionId, ref);
     });
+  }
+
+  private remember(ref: string, taken: TakenTree): void {
+    this.archived.delete(ref);
+    this.archived.set(ref, { taken, at: Date.now() });
+    const [oldest] = this.archived.keys();
+    if (oldest !== undefined && this.archived.size > MAX_KNOWN) this.archived.delete(oldest);
   }
 
   /** Those before the one that was just archived are archived too. */
