@@ -24,6 +24,10 @@ export const commandHelp: Readonly<Record<string, CommandHelp>> = {
       --timeout TIME      end the command after 500ms, 30s, 5m, 1h
       --idle-timeout TIME suspend the session when nothing happened for so long
       --keep TIME         keep the sandbox for so long, whatever happens (up to 168h)
+      --max-runtime TIME  stop the session then, after a warning
+      --checkpoint-every TIME  keep its files by itself, from 10s on
+      --rehydrate WHEN    after its sandbox was lost: on_demand (with the next command or visitor; so without it),
+                          immediately, or never
       --egress            let the session reach the network
       --setup WHAT        auto (install what package.json, requirements.txt … ask for; so with --egress), none,
                           or a line for the shell that is run before the command
@@ -51,7 +55,8 @@ export const commandHelp: Readonly<Record<string, CommandHelp>> = {
     ports = [8000]
     env = { NAME = "value" }
     setup = "none"                              # auto, or a line for the shell
-    # also: provider, gpu, image, cpus, memory, timeout, idle-timeout, keep, egress
+    # also: provider, gpu, image, cpus, memory, timeout, idle-timeout, keep, egress,
+    #       max-runtime, checkpoint-every, rehydrate
 
   vmux run -- echo hello
   vmux run -p 8000 -- python3 -m http.server 8000

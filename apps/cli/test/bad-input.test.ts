@@ -185,6 +185,7 @@ describe('vmux run --dry-run', () => {
         ],
         ...['-p', '9000', '--cpus', '0.5', '--gpu', 'T4', '--provider', 'modal', '--egress'],
         ...['--timeout', '5m', '--idle-timeout', '1h', '--keep', '24h', '--label', 'team=red'],
+        ...['--max-runtime', '8h', '--checkpoint-every', '15m', '--rehydrate', 'never'],
       ],
       { PWD, VMUX_DATA_DIR: join(PWD, 'data') },
     );
@@ -194,12 +195,18 @@ describe('vmux run --dry-run', () => {
       session: {
         ...{ name: 'web', provider: 'modal', ports: [8000, 9000], egress: true },
         resources: { cpus: 0.5, memoryMiB: 1024, gpu: 'T4' },
-        policy: { idleTimeoutMs: 3_600_000, keepMs: 86_400_000 },
+        policy: {
+          ...{ idleTimeoutMs: 3_600_000, keepMs: 86_400_000, maxRuntimeMs: 28_800_000 },
+          ...{ checkpointEveryMs: 900_000, rehydrate: 'never' },
+        },
         ...{ labels: { team: 'red' }, env: ['A', 'B', 'C'] },
       },
       bundle: { files: 2, leftOut: [] },
     });
     expect(existsSync(join(PWD, 'data'))).toBe(false);
+    await expectRefused(['run', '--rehydrate', 'sometimes', '--', 'x'], {
+      ...{ code: 2, says: ['on_demand, immediately, never'], more: { PWD } },
+    });
     await expectRefused(['run', '--env-file', 'nowhere', '--', 'x'], {
       ...{ code: 1, says: ['--env-file cannot be read'], more: { PWD } },
     });

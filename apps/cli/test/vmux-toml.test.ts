@@ -27,6 +27,9 @@ command = "python3 -m http.server 8000"
 ports = [8000]
 setup = "none"
 timeout = "5m"
+max-runtime = "8h"
+checkpoint-every = "15m"
+rehydrate = "immediately"
 
 [targets.gpu]
 command = ["python3", "gpu.py"]
@@ -40,6 +43,7 @@ env = { LEVEL = "debug" }
       {
         ...{ name: 'web', command: 'python3 -m http.server 8000', ports: [8000], provider: 'ns' },
         ...{ setup: 'none', timeoutMs: 300_000, env: { LEVEL: 'info', WORKERS: '2' } },
+        ...{ maxRuntimeMs: 28_800_000, checkpointEveryMs: 900_000, rehydrate: 'immediately' },
       },
       {
         ...{ name: 'gpu', command: ['python3', 'gpu.py'], provider: 'modal', gpu: 'T4' },

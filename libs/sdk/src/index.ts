@@ -15,6 +15,7 @@ export { Ports } from './ports';
 export {
   type CreateOptions,
   type ListOptions,
+  type RehydratePolicy,
   Sandbox,
   type StopOptions,
   type Through,

@@ -45,11 +45,23 @@ export interface CreateOptions extends ChangeOptions, Through {
   readonly bundle?: string;
   readonly setup?: 'auto' | 'none';
   readonly policy?: {
+    /** It rests when nothing has happened for so long; 10 minutes without it. */
     readonly idleTimeoutMs?: number;
+    /** It does not rest before, up to 168 h. */
     readonly keepMs?: number;
+    /** It is stopped then, after a warning. */
     readonly maxRuntimeMs?: number;
+    /** Keeps its files by itself, from 10 s on. */
+    readonly checkpointEveryMs?: number;
+    /** When it comes back from its last checkpoint after its sandbox was lost; `on_demand` without it. */
+    readonly rehydrate?: RehydratePolicy;
+    /** How long its runner may be silent before its sandbox counts as lost; never without it. */
+    readonly lostAfterMs?: number;
   };
 }
+
+/** `on_demand` is with the next command or visitor. */
+export type RehydratePolicy = 'on_demand' | 'immediately' | 'never';
 
 export interface ListOptions extends CallOptions, Through {
   readonly status?: readonly SessionStatus[];

@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs';
-import type { CreateOptions } from '@vmux/sdk';
+import type { CreateOptions, RehydratePolicy } from '@vmux/sdk';
 import { commandOf, type Parsed } from '../arguments';
 import { Failure, UsageError } from '../failure';
-import { isPort, type Settings } from '../project/settings';
+import { isPort, isRehydratePolicy, REHYDRATE_POLICIES, type Settings } from '../project/settings';
 import { projectIn, type Target } from '../project/vmux-toml';
 import { nearest } from '../suggest';
 import { visible } from '../terminal/escape';
@@ -25,6 +25,9 @@ export const runOptions = {
   timeout: { type: 'string' },
   'idle-timeout': { type: 'string' },
   keep: { type: 'string' },
+  'max-runtime': { type: 'string' },
+  'checkpoint-every': { type: 'string' },
+  rehydrate: { type: 'string' },
   egress: { type: 'boolean' },
   setup: { type: 'string' },
   rm: { type: 'boolean' },
@@ -60,6 +63,10 @@ export async function runPlan(given: Parsed): Promise<RunPlan> {
   const gpu = given.text('gpu') ?? said.gpu;
   const idleTimeoutMs = given.duration('idle-timeout') ?? said.idleTimeoutMs;
   const keepMs = given.duration('keep') ?? said.keepMs;
+  const maxRuntimeMs = given.duration('max-runtime') ?? said.maxRuntimeMs;
+  const checkpointEveryMs = given.duration('checkpoint-every') ?? said.checkpointEveryMs;
+  const rehydrate = rehydrateFrom(given.text('rehydrate')) ?? said.rehydrate;
+  const policy = { idleTimeoutMs, keepMs, maxRuntimeMs, checkpointEveryMs, rehydrate };
   return {
     ...{ command, ports, setupLine, target: target?.name ?? null },
     timeoutMs: given.duration('timeout') ?? said.timeoutMs,
@@ -79,9 +86,14 @@ export async function runPlan(given: Parsed): Promise<RunPlan> {
       ...(given.has('egress') || said.egress ? { egress: true } : {}),
       ...(setup === 'auto' || setup === 'none' ? { setup } : {}),
       ...(cpus || memoryMiB || gpu ? { resources: { cpus, memoryMiB, gpu } } : {}),
-      ...(idleTimeoutMs || keepMs ? { policy: { idleTimeoutMs, keepMs } } : {}),
+      ...(Object.values(policy).some((each) => each !== undefined) ? { policy } : {}),
     },
   };
+}
+
+function rehydrateFrom(text: string | undefined): RehydratePolicy | undefined {
+  if (text === undefined || isRehydratePolicy(text)) return text;
+  throw new UsageError(`--rehydrate takes ${REHYDRATE_POLICIES.join(', ')}, not "${text}"`);
 }
 
 /** The target that is named, or the default one; null when a command is given. */

@@ -1,3 +1,5 @@
+import type { RehydratePolicy } from '@vmux/sdk';
+
 /** What a table of vmux.toml can say, and what options say too. */
 export interface Settings {
   /** A line for the shell, or a list that is run as it is. */
@@ -16,6 +18,9 @@ export interface Settings {
   readonly timeoutMs?: number;
   readonly idleTimeoutMs?: number;
   readonly keepMs?: number;
+  readonly maxRuntimeMs?: number;
+  readonly checkpointEveryMs?: number;
+  readonly rehydrate?: RehydratePolicy;
   readonly egress?: boolean;
 }
 
@@ -37,6 +42,11 @@ export function mebibytes(text: string): number | null {
   if (!amount || !unit) return null;
   return Math.ceil(Number(amount) * unitMiB[unit as keyof typeof unitMiB]);
 }
+
+export const REHYDRATE_POLICIES: readonly RehydratePolicy[] = ['on_demand', 'immediately', 'never'];
+
+export const isRehydratePolicy = (value: unknown): value is RehydratePolicy =>
+  REHYDRATE_POLICIES.some((each) => each === value);
 
 export const isPort = (value: unknown): value is number =>
   typeof value === 'number' && Number.isInteger(value) && value >= 1 && value <= 65_535;
@@ -75,6 +85,17 @@ const readers: Readonly<
   timeout: ['timeoutMs', 'a time such as "30s" or "5m"', (value) => sized(value, milliseconds)],
   'idle-timeout': ['idleTimeoutMs', 'a time such as "30m"', (value) => sized(value, milliseconds)],
   keep: ['keepMs', 'a time such as "24h"', (value) => sized(value, milliseconds)],
+  'max-runtime': ['maxRuntimeMs', 'a time such as "8h"', (value) => sized(value, milliseconds)],
+  'checkpoint-every': [
+    'checkpointEveryMs',
+    'a time such as "15m"',
+    (value) => sized(value, milliseconds),
+  ],
+  rehydrate: [
+    'rehydrate',
+    '"on_demand", "immediately" or "never"',
+    (value) => (isRehydratePolicy(value) ? value : undefined),
+  ],
   egress: ['egress', 'true or false', (value) => (typeof value === 'boolean' ? value : undefined)],
 };
 
