@@ -54,7 +54,7 @@ export class NsFreezer {
       signal?.throwIfAborted();
       if (attempt === 2000) throw new DriverUnavailable('the sandbox does not freeze');
       if (attempt < 50) await new Promise((resolve) => setImmediate(resolve));
-      else await new Promise((resolve) => setTimeout(resolve, 5));
+      else await new Promise((resolve) => setTimeout(resolve, attempt < 100 ? 1 : 5));
     }
   }
 

@@ -73,10 +73,8 @@ export class Errands implements Hands {
         await this.fire(session, now, { type: 'PlaceSandbox', data: {} });
       again.push(now + LOOK_AGAIN_MS);
     }
-    for (const fork of owed.forks) {
-      const waitMs = await this.fork(session, fork, now);
-      if (waitMs !== null) again.push(now + waitMs);
-    }
+    const waits = await Promise.all(owed.forks.map((fork) => this.fork(session, fork, now)));
+    again.push(...waits.map((waitMs) => waitMs && now + waitMs));
     if (isLiving(session))
       again.push(await this.handedOver(session, now), await this.reachable(session, now));
     const times = again.filter((time) => time !== null);
