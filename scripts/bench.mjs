@@ -1,5 +1,5 @@
 // npm run bench [-- <name>] [--json]: runs bench/<name>.bench.ts; without a name the comparison with what
-// one would use instead, which writes bench/RESULTS.md.
+// one would use instead, which writes bench/RESULTS.md; `time` writes bench/TIME.md.
 import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
