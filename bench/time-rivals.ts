@@ -3,6 +3,7 @@ import { mkdirSync, rmSync } from 'node:fs';
 import Docker from 'dockerode';
 
 const FILE_BYTES = 51_200;
+const HEARD_AFTER_MS = 50;
 
 /** Files of random bytes, two hundred to a directory; `from` and `to` say which. */
 export const filling = (directory: string, from: number, to: number): readonly string[] => [
@@ -62,6 +63,14 @@ export class ContainerOfFiles {
 
   unpause(): Promise<unknown> {
     return this.own().unpause();
+  }
+
+  /**
+   * The engine hears once more from below, a little later, that it has paused a container: when that has been
+   * undone by then, it takes it for paused and can neither pause nor unpause it any more.
+   */
+  heard(): Promise<void> {
+    return new Promise((done) => setTimeout(done, HEARD_AFTER_MS));
   }
 
   end(): Promise<unknown> {

@@ -69,11 +69,15 @@ async function main(): Promise<void> {
       await vmux.run(session, filling('/workspace', 0, size.files));
       await docker?.start(size.files);
       await plain.fill(size.files);
-      const measured = await measure(vmux, session, alone, docker, plain, size);
-      rows.push(...rowsFor(size.name, measured));
-      Object.assign(figures, figuresOf(measured, size.key, docker !== null));
+      try {
+        const measured = await measure(vmux, session, alone, docker, plain, size);
+        rows.push(...rowsFor(size.name, measured));
+        Object.assign(figures, figuresOf(measured, size.key, docker !== null));
+      } finally {
+        // An engine cannot end what is paused in it.
+        await docker?.end();
+      }
       await vmux.stop(session);
-      await docker?.end();
       plain.remove();
     }
     step('done');
@@ -85,10 +89,9 @@ async function main(): Promise<void> {
     writeTimeResults({ facts, figures, rows, notes });
     if (wantsJson()) printJson(figures);
   } finally {
-    await stack.stop();
-    await engine?.stop();
-    await alone.sweep();
-    await releaseAll();
+    const ends = [() => stack.stop(), () => engine?.stop(), () => alone.sweep(), releaseAll];
+    // What it failed for is told all the same.
+    for (const end of ends) await end()?.catch(console.error);
   }
 }
 
@@ -178,12 +181,26 @@ async function measure(
   const suspends = await interleaved(RESTS, {
     vmux: { timed: () => vmux.ask(session, 'suspend'), after: () => vmux.ask(session, 'resume') },
     [ALONE]: { timed: () => alone.driver.suspend(id), after: () => alone.driver.resume(id) },
-    'docker pause': docker && { timed: () => docker.pause(), after: () => docker.unpause() },
+    'docker pause': docker && {
+      timed: () => docker.pause(),
+      after: async () => {
+        await docker.heard();
+        await docker.unpause();
+        await docker.heard();
+      },
+    },
   });
   const resuming = {
     vmux: { before: () => vmux.ask(session, 'suspend'), timed: () => vmux.ask(session, 'resume') },
     [ALONE]: { before: () => alone.driver.suspend(id), timed: () => alone.driver.resume(id) },
-    'docker unpause': docker && { before: () => docker.pause(), timed: () => docker.unpause() },
+    'docker unpause': docker && {
+      before: async () => {
+        await docker.pause();
+        await docker.heard();
+      },
+      timed: () => docker.unpause(),
+      after: () => docker.heard(),
+    },
   };
   const resumes = await interleaved(RESTS, resuming);
   const resumesInARow = await interleaved(3, resuming, IN_A_ROW);
