@@ -43,6 +43,12 @@ const began = performance.now();
 const step = (what: string): void =>
   console.error(`${figure((performance.now() - began) / 1000)} s: ${what}`);
 
+/** What rivals have left to be written would otherwise be in the way of every sync of ours. */
+function part(what: string): void {
+  execFileSync('sync');
+  step(what);
+}
+
 async function main(): Promise<void> {
   const facts = machineFacts();
   const noDocker = noDockerEngineBecause();
@@ -96,6 +102,7 @@ async function main(): Promise<void> {
 }
 
 const NOTES = [
+  'before each kind of measurement all that is to be written is written',
   'before a checkpoint one file of 50 kB is written again and synced, also for the rivals; what ends with the answer is the provider’s form, and the portable one is awaited before anything else is measured',
   `every vmux figure: ${WARM_UP.execs} execs, ${WARM_UP.rests} times suspend and resume and ${WARM_UP.rounds} times checkpoint, fork and rollback went before to warm up; every rival had one`,
 ];
@@ -127,7 +134,7 @@ async function measure(
   plain: PlainFiles,
   { files, rounds }: (typeof SIZES)[number],
 ): Promise<Measured> {
-  step('portable checkpoints');
+  part('portable checkpoints');
   const archived = async () => vmux.archived(session, await vmux.checkpoint(session));
   const first = await archived();
   const later: number[] = [];
@@ -137,7 +144,7 @@ async function measure(
     later.push(await archived());
   }
 
-  step('checkpoints');
+  part('checkpoints');
   let last = '';
   const settle = () => vmux.archived(session, last);
   const checkpoints = await interleaved(rounds, {
@@ -156,7 +163,7 @@ async function measure(
     'cp -a': { timed: () => plain.copy(), after: () => plain.removeCopy() },
     'tar to zstd -1': { timed: () => plain.pack() },
   });
-  step('forks');
+  part('forks');
   let child = '';
   const forks = await interleaved(rounds, {
     vmux: {
@@ -172,11 +179,11 @@ async function measure(
       after: () => docker.removeImage(),
     },
   });
-  step('rollbacks');
+  part('rollbacks');
   const rollbacks = await interleaved(rounds, {
     vmux: { timed: () => vmux.rollback(session, last) },
   });
-  step('rest');
+  part('rest');
   const id = await alone.idOf(session);
   const suspends = await interleaved(RESTS, {
     vmux: { timed: () => vmux.ask(session, 'suspend'), after: () => vmux.ask(session, 'resume') },
@@ -204,7 +211,7 @@ async function measure(
   };
   const resumes = await interleaved(RESTS, resuming);
   const resumesInARow = await interleaved(3, resuming, IN_A_ROW);
-  step(`${CROWD} forks at once`);
+  part(`${CROWD} forks at once`);
   let children: readonly string[] = [];
   const crowds = await interleaved(CROWDS, {
     vmux: {
