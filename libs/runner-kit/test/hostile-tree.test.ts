@@ -18,11 +18,11 @@ describe('a sandbox that lies about its files', () => {
 
   async function take(
     scan: Buffer,
-    files: Buffer = Buffer.alloc(0),
+    files: Buffer | readonly Buffer[] = [],
     { index = new FileIndex(), room }: { index?: FileIndex; room?: ScanRoom } = {},
   ) {
     const { chunks } = await ArtifactDirectory.at(root);
-    const client = await lyingSandbox(scan, files);
+    const client = await lyingSandbox(scan, ...(Buffer.isBuffer(files) ? [files] : files));
     try {
       return await takeCheckpoint({
         client,
@@ -48,6 +48,16 @@ describe('a sandbox that lies about its files', () => {
     ]);
     const files = raw(status('F', 5), block(0, content), status('E', 5));
     expect(await take(scan, files)).toMatchObject({ bytes: 5 });
+  });
+
+  it('reads again, when everything stands still, what grew while it was read ahead', async () => {
+    const content = Buffer.from('hello');
+    const scan = scanOf([{ path: 'file', size: 5 }]);
+    const growing = raw(status('F', 0), block(0, content), status('E', 5));
+    const atRest = raw(status('F', 5), block(0, content), status('E', 5));
+    expect(await take(scan, [growing, atRest])).toMatchObject({ bytes: 5 });
+    // At rest nothing grows.
+    await expect(take(scan, growing)).rejects.toBeInstanceOf(ProtocolViolation);
   });
 
   it('is told what is new to it, and nothing of what others have', async () => {

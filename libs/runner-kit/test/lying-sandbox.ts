@@ -65,8 +65,11 @@ export const status = (kind: 'F' | 'E', size: number, changedAt: number | bigint
 export const block = (offset: number, bytes: Buffer): Buffer =>
   raw(0x44, u64(offset), counted(bytes));
 
-/** Plays a sandbox that answers every scan and every reading with the same lies. */
-export async function lyingSandbox(scan: Buffer, files: Buffer): Promise<SupervisorClient> {
+/** Plays a sandbox that answers every scan with the same lies, and readings in turn, the last one for ever. */
+export async function lyingSandbox(
+  scan: Buffer,
+  ...files: readonly Buffer[]
+): Promise<SupervisorClient> {
   const { client, peer } = await FakeSupervisor.greeted(KNOWS_CHECKPOINTS);
   const answer = (id: number, bytes: Buffer) => {
     for (let at = 0; at < bytes.length; at += 65_536)
@@ -75,10 +78,11 @@ export async function lyingSandbox(scan: Buffer, files: Buffer): Promise<Supervi
   };
   // Frames are heard in turn; what is not asked for is never answered.
   void (async () => {
-    for (;;) {
+    for (let read = 0; ; ) {
       const frame = await peer.hearAny();
       if (frame.type === FRAME.scan) answer(frame.id, scan);
-      if (frame.type === FRAME.readMany) answer(frame.id, files);
+      if (frame.type === FRAME.readMany)
+        answer(frame.id, files[Math.min(read++, files.length - 1)] ?? Buffer.alloc(0));
       if (frame.type === FRAME.freeze) peer.say(new BodyWriter().u64(0).frame(FRAME.ok, frame.id));
       if (frame.type === FRAME.close) peer.say(new BodyWriter().frame(FRAME.closed, frame.id));
     }

@@ -128,6 +128,7 @@ interface Known {
   readonly contents: Map<string, FileContent>;
   readonly owed: readonly ScannedEntry[];
 }
+type State = 'running' | 'frozen';
 type Written = ReadonlyMap<ScannedEntry, WrittenFile>;
 
 /** Reads the files of a tree that are not known, and remembers them. */
@@ -179,7 +180,7 @@ class Reading {
     return contents;
   }
 
-  async read(entries: readonly ScannedEntry[], state: 'running' | 'frozen'): Promise<Written> {
+  async read(entries: readonly ScannedEntry[], state: State): Promise<Written> {
     const { client, signal } = this.settings;
     const written = new Map<ScannedEntry, WrittenFile>();
     if (entries.length === 0) return written;
@@ -200,9 +201,9 @@ class Reading {
       } else if (!file) {
         throw new ProtocolViolation('READ_MANY: bytes of no file');
       } else if (item.kind === 'block') {
-        file.check(item.offset, item.bytes.length);
         this.count(item.bytes.length);
-        await this.writer.block(item.offset, item.bytes);
+        if (file.takes(item.offset, item.bytes.length, state))
+          await this.writer.block(item.offset, item.bytes);
       } else {
         const done = this.writer.end();
         if (file.isAs(item.status)) written.set(file.entry, done);
@@ -222,29 +223,35 @@ class Reading {
 
 class OpenFile {
   private end = 0;
+  private hasGrown = false;
+
   constructor(
     readonly entry: ScannedEntry,
     private readonly begun: FileStatus,
   ) {}
 
-  check(offset: number, length: number): void {
-    if (offset < this.end || length < 1 || offset + length > this.begun.size)
+  /** False for bytes that somebody has added since it was begun: it is another file now. */
+  takes(offset: number, length: number, state: State): boolean {
+    this.hasGrown ||= offset + length > this.begun.size;
+    if (offset < this.end || length < 1 || (this.hasGrown && state === 'frozen'))
       throw new ProtocolViolation('READ_MANY: a block out of place');
     this.end = offset + length;
+    return !this.hasGrown;
   }
 
   /** The same before, at the beginning and at the end. */
   isAs(ended: FileStatus): boolean {
-    return [this.begun, ended].every(
+    const isSame = [this.begun, ended].every(
       ({ size, modifiedAtNs, changedAtNs }) =>
         size === this.entry.size &&
         modifiedAtNs === this.entry.modifiedAtNs &&
         changedAtNs === this.entry.changedAtNs,
     );
+    return isSame && !this.hasGrown;
   }
 }
 
-function changed({ path }: ScannedEntry, state: 'running' | 'frozen', what: string): void {
+function changed({ path }: ScannedEntry, state: State, what: string): void {
   if (state === 'running') return;
   const name = JSON.stringify(Buffer.from(path, 'latin1').toString().slice(0, 200));
   throw new ManifestRefused(`/${name.slice(1, -1)}: ${what}`);
