@@ -41,16 +41,12 @@ export class KeyDirectory implements KeyStore {
   }
 
   async destroy(sessionId: string): Promise<void> {
-    const doomed = join(this.root, `.${randomUUID()}`);
-    try {
-      // Its name goes first: nobody reads a key that is half overwritten.
-      await rename(this.fileOf(sessionId), doomed);
-    } catch (fault) {
-      if (isCode(fault, 'ENOENT')) return;
-      throw fault;
-    }
-    await overwritten(doomed);
-    await rm(doomed);
+    // Its name goes first: nobody reads a key that is half overwritten. By the other name it is found again,
+    // whoever is killed in between.
+    const doomed = join(this.root, `.doomed-${sessionIdShape(sessionId, 'session id')}`);
+    await unlessGone(rename(this.fileOf(sessionId), doomed));
+    if (!(await unlessGone(overwritten(doomed)))) return;
+    await rm(doomed, { force: true });
     await synced(this.root);
   }
 
@@ -141,6 +137,17 @@ async function dropAbandoned(root: string): Promise<void> {
       throw fault;
     });
     if (found && found.ctimeMs < Date.now() - ABANDONED_AFTER_MS) await rm(path, { force: true });
+  }
+}
+
+/** False when it is not there. */
+async function unlessGone(act: Promise<void>): Promise<boolean> {
+  try {
+    await act;
+    return true;
+  } catch (fault) {
+    if (isCode(fault, 'ENOENT')) return false;
+    throw fault;
   }
 }
 

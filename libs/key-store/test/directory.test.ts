@@ -1,4 +1,4 @@
-import { chmodSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, readdirSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { releaseAll, temporaryDirectory } from '@vmux/testing';
 import { KeyDestroyed, KeyDirectory, SealBroken } from '../src';
@@ -64,6 +64,14 @@ describe('a directory of keys', () => {
     await expect(keys.unseal(session, sealed)).rejects.toBeInstanceOf(KeyDestroyed);
     await keys.keyOf(session);
     await expect(keys.unseal(session, sealed)).rejects.toBeInstanceOf(SealBroken);
+  });
+
+  it('destroys a key for good, though whoever began with it was killed in the middle', async () => {
+    const { root, keys } = await open();
+    await keys.keyOf(session);
+    renameSync(join(root, session), join(root, `.doomed-${session}`));
+    await (await KeyDirectory.at(root)).destroy(session);
+    expect(readdirSync(root)).toEqual([]);
   });
 
   it('opens nothing that was sealed for another session, renamed or changed', async () => {
