@@ -1,7 +1,7 @@
 import { Terminal, Vmux, VmuxError } from '@vmux/sdk';
 import type { SeededRandom } from '@vmux/testing';
 import type { PatientClient } from './client';
-import type { Follower } from './workload';
+import type { Follower } from './followers';
 
 const PIECE_BYTES = 3_000;
 const pause = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));

@@ -3,7 +3,8 @@ import { decode, type Recorded, sessionStream } from '@vmux/events';
 import type { SandboxId } from '@vmux/runner-kit';
 import type { Cast } from '../support/cast';
 import type { PatientClient } from './client';
-import { Copies, eventsOf } from './copies';
+import { Copies } from './copies';
+import { checkExecs, type SessionWork } from './exec-check';
 import {
   epochsFence,
   execsOnce,
@@ -15,9 +16,11 @@ import {
   shortest,
 } from './laws';
 import type { Faults } from './nemesis';
+import type { Operation } from './operations';
+import { eventsOf } from './store-reads';
 import { type TreeFacts, treesFollow, withCheckpointsOf } from './tree-law';
 import { checkVerbs } from './verb-check';
-import { type Operation, type Script, streamOf } from './workload';
+import type { Script } from './workload';
 
 export interface Violation {
   readonly law: string;
@@ -26,12 +29,10 @@ export interface Violation {
   readonly history?: readonly string[];
 }
 
-interface ExecFacts {
+interface ExecStatus {
   readonly id: string;
   readonly status: string;
-  readonly epoch: number | null;
-  readonly exit: { readonly kind: string; readonly code?: number; readonly reason?: string } | null;
-  readonly sizes: { readonly stdout: number; readonly pty: number };
+  readonly exit: object | null;
 }
 
 /** What has not come to its end. */
@@ -93,21 +94,23 @@ export class Checker {
   async check(): Promise<void> {
     for (const session of this.sessions)
       this.histories.set(session, await this.quietHistoryOf(session));
-    for (const session of this.script.sessions) {
-      const marks = await this.marksOf(session);
-      for (const operation of this.script.operations.filter((each) => each.session === session))
-        await this.checkOperation(operation, marks);
-    }
-    await this.checkFollowers();
+    for (const session of this.script.sessions)
+      await checkExecs(this.client, this.workOf(session), (law, what, operation) =>
+        operation ? this.addAbout(operation, law, what) : this.add(law, what),
+      );
     await this.checkLaws();
     checkVerbs(this.script.time, this.histories, (law, what) => this.add(law, what));
-    const add = (law: string, what: string) => this.add(law, what);
-    await new Copies(this.cast, this.client, this.store, this.sessions, add).check();
+    const { cast, client, store, sessions, script } = this;
+    const { watches, secrets } = script;
+    const copies = { cast, client, store, sessions, watches, secrets };
+    await new Copies(copies, (law, what, history) =>
+      this.violations.push({ law, what, history: history?.map(inWords) }),
+    ).check();
   }
 
   /** Every sandbox that any of the sessions ever had. */
   async sandboxes(): Promise<SandboxId[]> {
-    const found: SandboxId[] = [];
+    const found: SandboxId[] = [...this.script.time.deletedSandboxes];
     for (const sessionId of this.sessions)
       for (const { event } of await this.historyOf(sessionId))
         if (event.type === 'SandboxStarted') {
@@ -130,7 +133,7 @@ export class Checker {
       for (let cursor: number | null = null; ; ) {
         const path = `/v1/sessions/${session}/execs?limit=500${cursor === null ? '' : `&cursor=${cursor}`}`;
         const { json } = await this.client.call('GET', path);
-        for (const { id, exit, status } of (json.execs ?? []) as ExecFacts[])
+        for (const { id, exit, status } of (json.execs ?? []) as ExecStatus[])
           if (exit === null) add(`${kinds.get(id) ?? 'exec'} ${id} is ${status}`, id);
         cursor = json.cursor ?? null;
         if (cursor === null) break;
@@ -156,6 +159,17 @@ export class Checker {
     }
   }
 
+  private workOf(session: string): SessionWork {
+    const { operations, followers } = this.script;
+    return {
+      session,
+      operations: operations.filter((each) => each.session === session),
+      followers: followers.filter(({ operation }) => operation.session === session),
+      history: this.histories.get(session) ?? [],
+      isStruck: this.faults.struck.has(session),
+    };
+  }
+
   private async treeFacts(): Promise<TreeFacts> {
     const { writes, looks } = this.script.time;
     const seen = new Map<string, string>();
@@ -167,119 +181,6 @@ export class Checker {
       else this.add('4 exact bytes', `the log of ${session}/${execId} cannot be read`);
     }
     return { writes, looks: seen, checkpoints: new Map() };
-  }
-
-  private async checkFollowers(): Promise<void> {
-    for (const { operation, bytes, finished, shown, fault } of this.script.followers) {
-      const { execId } = operation;
-      if (!finished) this.add('4 exact bytes', `a follower of ${execId} never ended`);
-      const log = await this.logOf(operation);
-      if (!log.equals(bytes))
-        this.add(
-          '4 exact bytes',
-          `a follower of ${execId} saw ${bytes.length} bytes that are not the log's ${log.length}`,
-        );
-      if (shown && !log.equals(shown))
-        this.add(
-          '4 exact bytes',
-          `a terminal attached to ${execId} showed ${shown.length} bytes that are not the log's ${log.length}`,
-        );
-      if (fault) this.add('4 exact bytes', `a terminal attached to ${execId} failed: ${fault}`);
-    }
-  }
-
-  private async checkOperation(
-    operation: Operation,
-    marks: ReadonlyMap<string, number> | null,
-  ): Promise<void> {
-    const { answers, execId, session, kind } = operation;
-    if (new Set(answers).size > 1)
-      this.add('3 once', `one key, several execs: ${answers.join(', ')}`);
-    if (!execId) return;
-    const exec = await this.execOf(operation);
-    if (!exec)
-      return this.add(
-        '2 acknowledged means durable',
-        `${session}/${execId} was acknowledged and is gone`,
-      );
-    const times = marks?.get(operation.mark) ?? 0;
-    if (times > 1) this.addAbout(operation, '3 once', `${session}/${execId} ran ${times} times`);
-    const unknown = exec.exit?.kind === 'unknown';
-    if (kind === 'cancel') {
-      const expected = ['signalled', 'not_started', 'unknown'];
-      if (operation.cancelled && exec.exit && !expected.includes(exec.exit.kind))
-        this.addAbout(
-          operation,
-          '5 no invented outcomes',
-          `cancelled ${execId} ended as ${JSON.stringify(exec.exit)}`,
-        );
-      return;
-    }
-    const succeeded = exec.exit?.kind === 'exited' && exec.exit.code === 0;
-    if (!succeeded && !unknown && exec.exit?.kind !== 'not_started')
-      this.addAbout(
-        operation,
-        '5 no invented outcomes',
-        `${session}/${execId} (${kind}) ended as ${JSON.stringify(exec.exit)}`,
-      );
-    if (succeeded && marks && !this.faults.struck.has(session) && times !== 1)
-      this.addAbout(
-        operation,
-        '5 no invented outcomes',
-        `${session}/${execId} succeeded and left ${times} marks`,
-      );
-    if (operation.expected) await this.checkBytes(operation, operation.expected, succeeded);
-  }
-
-  private async checkBytes(
-    operation: Operation,
-    expected: Buffer,
-    succeeded: boolean,
-  ): Promise<void> {
-    const log = await this.logOf(operation);
-    const { execId, kind } = operation;
-    if (succeeded && !log.equals(expected))
-      this.addAbout(
-        operation,
-        '4 exact bytes',
-        `${execId} (${kind}) wrote ${expected.length} bytes, its log has ${log.length} others`,
-      );
-    if (!succeeded && !expected.subarray(0, log.length).equals(log))
-      this.addAbout(
-        operation,
-        '4 exact bytes',
-        `the log of ${execId} (${kind}) is not the beginning of what it wrote`,
-      );
-  }
-
-  private async execOf({ session, execId }: Operation): Promise<ExecFacts | null> {
-    const answer = await this.client.call('GET', `/v1/sessions/${session}/execs/${execId}`);
-    return answer.status === 200 ? answer.json : null;
-  }
-
-  private async logOf(operation: Operation): Promise<Buffer> {
-    const { session, execId } = operation;
-    const stream = streamOf(operation);
-    const { bytes, complete, status } = await this.client.read(
-      `/v1/sessions/${session}/logs?exec=${execId}&stream=${stream}`,
-    );
-    if (!complete) this.add('4 exact bytes', `the log of ${execId} cannot be read (${status})`);
-    return bytes;
-  }
-
-  /** How often each exec ran, as the sandbox tells it; null where the sandbox was killed and its files are gone. */
-  private async marksOf(session: string): Promise<ReadonlyMap<string, number> | null> {
-    const answer = await this.client.call('POST', `/v1/sessions/${session}/execs?wait=30s`, {
-      command: 'cat /workspace/marks',
-    });
-    if (answer.json?.exit?.kind !== 'exited' || answer.json.exit.code !== 0) return null;
-    const { bytes } = await this.client.read(
-      `/v1/sessions/${session}/logs?exec=${answer.json.id}&stream=stdout`,
-    );
-    const marks = new Map<string, number>();
-    for (const mark of bytes.toString().trim().split('\n'))
-      marks.set(mark, (marks.get(mark) ?? 0) + 1);
-    return marks;
   }
 
   /** A request may begin by itself at any time: each is given its time to end. */

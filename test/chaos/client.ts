@@ -82,6 +82,15 @@ export class PatientClient {
     return null;
   }
 
+  /** The same client, where it asks one gateway alone. */
+  only(gateway: string): PatientClient {
+    return new PatientClient([gateway], this.key, this.random);
+  }
+
+  anyGateway(): string {
+    return this.random.pick(this.gateways);
+  }
+
   async once(method: string, path: string, body?: unknown, key?: string): Promise<Answer> {
     return this.send(method, path, body === undefined ? undefined : JSON.stringify(body), {
       ...(body === undefined ? {} : { 'content-type': 'application/json' }),
@@ -96,7 +105,7 @@ export class PatientClient {
     headers: Readonly<Record<string, string>>,
   ): Promise<Answer> {
     this.requests += 1;
-    const response = await fetch(`${this.random.pick(this.gateways)}${path}`, {
+    const response = await fetch(`${this.anyGateway()}${path}`, {
       method,
       headers: { authorization: `Bearer ${this.key}`, ...headers },
       body,
@@ -119,7 +128,7 @@ export class PatientClient {
       const done = (complete: boolean) =>
         resolve({ bytes: Buffer.concat(pieces), complete, status });
       const call = request(
-        `${this.random.pick(this.gateways)}${path}`,
+        `${this.anyGateway()}${path}`,
         { headers: { authorization: `Bearer ${this.key}` } },
         (response) => {
           status = response.statusCode ?? 0;

@@ -196,8 +196,12 @@ export const nothingLost: Law = (history) =>
   );
 
 /** As few of the events as still show the same breach of the same law. */
-export function shortest(history: History, law: Law, { what }: Breach): History {
-  const shows = (events: History) => law(events).some((breach) => breach.what === what);
+export function shortest<T extends Recorded>(
+  history: readonly T[],
+  law: (history: readonly T[]) => readonly Breach[],
+  { what }: Breach,
+): readonly T[] {
+  const shows = (events: readonly T[]) => law(events).some((breach) => breach.what === what);
   if (!shows(history)) return history;
   let kept = history;
   for (

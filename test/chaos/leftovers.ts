@@ -1,30 +1,35 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { ArtifactDirectory } from '@vmux/artifacts';
+import type { EventStore } from '@vmux/event-store';
 import type { SandboxId } from '@vmux/runner-kit';
 import { until } from '@vmux/testing';
 import { cgroupNameOf, keyOf } from '../../apps/runner-local/src/drivers/ns-store';
 import type { Cast } from '../support/cast';
 import type { PatientClient } from './client';
 import type { Engine } from './engine';
+import { notErased } from './erased';
 import type { Script } from './workload';
 
 const ENDED_WITHIN_MS = 30_000;
+const GONE_WITHIN_MS = 10_000;
 const HIERARCHIES = ['.', 'memory', 'pids', 'freezer', 'cpu', 'unified'];
 
 /** Deletes every session; says what of them is still there when that should be over. */
 export async function deleteAll(
   cast: Cast,
   client: PatientClient,
+  store: EventStore,
   script: Script,
   engine: Engine | null,
 ): Promise<string[]> {
-  for (const session of [...script.sessions, ...script.time.sessions])
-    await client.call('DELETE', `/v1/sessions/${session}?force=true`);
+  const sessions = [...script.sessions, ...script.time.sessions];
+  for (const session of sessions) await client.call('DELETE', `/v1/sessions/${session}?force=true`);
   const left = async () => [
     ...remainsOf(cast),
     ...mountsBelow(cast, 'runner/ns/s'),
     ...((await engine?.remains()) ?? []),
+    ...(await notErased(cast, store, [...sessions, ...script.time.deleted])),
   ];
   await until(async () => (await left()).length === 0, {
     timeoutMs: ENDED_WITHIN_MS,
@@ -81,10 +86,41 @@ export function leftBehind(sandboxes: readonly SandboxId[]): string[] {
   return [...groups, ...processes].map((what) => `left behind: ${what}`);
 }
 
-export function commandOf(pid: string): readonly string[] {
+/** Whatever still names the directory that the run had to itself: processes, loop devices, mounts. */
+export async function leftOfRun(dir: string): Promise<string[]> {
+  const left = () => [
+    ...(existsSync(dir) ? [dir] : []),
+    ...processesOf(dir),
+    ...namesIn('/sys/block')
+      .map((name) => join('/sys/block', name, 'loop/backing_file'))
+      .filter((file) => textOf(file).includes(dir)),
+    ...textOf('/proc/self/mounts')
+      .split('\n')
+      .filter((line) => line.includes(dir)),
+  ];
+  await until(() => left().length === 0, { timeoutMs: GONE_WITHIN_MS, everyMs: 100 }).catch(
+    () => undefined,
+  );
+  return left().map((what) => `left of the run: ${what}`);
+}
+
+const processesOf = (dir: string): string[] =>
+  readdirSync('/proc')
+    .filter((pid) => /^\d+$/.test(pid) && Number(pid) !== process.pid)
+    .filter((pid) =>
+      ['cmdline', 'environ'].some((file) => textOf(`/proc/${pid}/${file}`).includes(dir)),
+    )
+    .map((pid) => `${pid} ${commandOf(pid).join(' ')}`);
+
+/** What is looked at may end meanwhile. */
+function textOf(file: string): string {
   try {
-    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
+    return readFileSync(file, 'utf8');
   } catch {
-    return []; // It ended while it was looked at.
+    return '';
   }
+}
+
+export function commandOf(pid: string): readonly string[] {
+  return textOf(`/proc/${pid}/cmdline`).split('\0');
 }

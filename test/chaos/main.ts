@@ -14,7 +14,7 @@ import { sweep } from '../support/sandboxes';
 import { Checker, type Violation } from './checker';
 import { PatientClient } from './client';
 import { Engine } from './engine';
-import { deleteAll, leftBehind, mountsBelow } from './leftovers';
+import { deleteAll, leftBehind, leftOfRun, mountsBelow } from './leftovers';
 import { FAULT_KINDS, type FaultKind, type Faults, strike, torment } from './nemesis';
 import { NamedPoints } from './points';
 import { report } from './report';
@@ -84,7 +84,7 @@ async function main(): Promise<number> {
     }),
     ...(values.logs && { VMUX_LOG_LEVEL: 'info' }),
   };
-  const cast = await assemble({ breakable: true, runner });
+  const cast = await assemble({ breakable: true, relayOutput: true, runner });
   cleanUp = async () => {
     for (const actor of cast.actors) await actor.kill();
     await sweep(cast);
@@ -92,13 +92,18 @@ async function main(): Promise<number> {
     await releaseAll();
   };
   const client = new PatientClient(cast.gateways, cast.apiKey(), seededRandom(seed + 1));
-  const script: Script = { operations: [], followers: [], sessions: [], time: newTimeScript() };
+  const script: Script = {
+    ...{ operations: [], followers: [], sessions: [], secrets: [], watches: [] },
+    time: newTimeScript(),
+  };
   const faults: Faults = { counts: {}, struck: new Set() };
   const containers = engine && new Engine(engine, (session) => faults.struck.add(session));
   const providers = containers ? ['ns', 'docker'] : ['ns'];
   const stage = new Stage((session) => strike(cast, containers, faults, session), providers);
-  const end = Date.now() + seconds * 1000;
+  const began = Date.now();
+  const end = began + seconds * 1000;
   const isOpen = () => Date.now() < end;
+  const progress = () => (Date.now() - began) / (seconds * 1000);
   const store = cast.openStore();
   const checker = new Checker(cast, client, script, faults, store);
   const players = Array.from({ length: timeSessions }, (_, index) => {
@@ -106,11 +111,11 @@ async function main(): Promise<number> {
     return playTime({ client, random, stage, isOpen }, script.time, index);
   });
   const work = Promise.all([
-    perform({ client, random: seededRandom(seed + 2), sessions, providers, isOpen }, script),
+    perform({ client, seed: seed + 10_000, sessions, providers, progress }, script),
     ...players,
   ]);
   const random = seededRandom(seed);
-  const points = new NamedPoints(cast, stage, random, new RegExp(values.points));
+  const points = new NamedPoints(cast, stage, seededRandom(seed + 2), new RegExp(values.points));
   const scene = { cast, random, faults, stage, points, engine: containers };
   const torments = torment(scene, kinds, isOpen);
   await Promise.all([torments, untilThen(work, end)]);
@@ -126,14 +131,15 @@ async function main(): Promise<number> {
     console.error('chaos: checking');
     await checker.check();
   }
+  for (const watch of script.watches) await watch.end(0, 0);
   const sandboxes = await checker.sandboxes();
-  await store.close();
   if (values.logs) keepLogs(cast, values.logs);
-  const remains = isFinished ? await deleteAll(cast, client, script, containers) : [];
+  const remains = isFinished ? await deleteAll(cast, client, store, script, containers) : [];
+  await store.close();
   await cast.actors.find(({ name }) => name === 'runner')?.stop();
   if (isFinished && remains.length === 0) remains.push(...mountsBelow(cast, 'runner'));
   await cleanUp();
-  remains.push(...leftBehind(sandboxes));
+  remains.push(...leftBehind(sandboxes), ...(await leftOfRun(cast.dir)));
   const violations: Violation[] = [
     ...checker.violations,
     ...remains.map((what) => ({ law: 'leaves nothing behind', what })),

@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { SeededRandom } from '@vmux/testing';
+import { type SeededRandom, seededRandom } from '@vmux/testing';
 import type { Actor } from '../support/actor';
 import type { Cast } from '../support/cast';
 import type { Link } from '../support/link';
@@ -44,13 +44,16 @@ export async function torment(
   const possible = kinds.filter((kind) => engine !== null || kind !== 'engine');
   const repertoire = possible.flatMap((kind) => REPERTOIRE[kind]);
   if (repertoire.length === 0) throw new Error('nothing can be broken: give it --docker');
-  const verbs = new Deck(VERBS, random);
+  const verbs = new Deck(VERBS, seededRandom(random.integer(2 ** 31)));
   const count = (what: string) => {
     faults.counts[what] = (faults.counts[what] ?? 0) + 1;
   };
   while (isOpen()) {
     await pause(200 + random.integer(800));
-    const done = await random.pick(repertoire)({ ...scene, verbs });
+    const fault = random.pick(repertoire);
+    // Of its own: how much of it each fault takes depends on what it meets.
+    const own = seededRandom(random.integer(2 ** 31));
+    const done = await fault({ ...scene, verbs, random: own });
     if (done) count(done);
     for (const actor of cast.actors.filter(({ hasDied }) => hasDied)) {
       await actor.start();

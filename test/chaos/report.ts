@@ -38,6 +38,7 @@ export function report(outcome: Outcome): void {
     ['sessions whose sandbox could not be made', client.failedCreations],
     ['bytes followed', bytes],
     ['followers dropped and resumed', drops],
+    ['events followed', script.watches.reduce((sum, { seen }) => sum + seen.length, 0)],
     ['settled after, ms', settleMs],
     ['violations', violations.length],
   ];

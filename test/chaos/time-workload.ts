@@ -1,3 +1,4 @@
+import type { SandboxId } from '@vmux/runner-kit';
 import type { SeededRandom } from '@vmux/testing';
 import type { Answer, PatientClient } from './client';
 import { type Stage, VERBS, type VerbName } from './stage';
@@ -14,6 +15,8 @@ export interface TimeScript {
   /** Every session that was created or forked here and not deleted again. */
   readonly sessions: Set<string>;
   readonly deleted: Set<string>;
+  /** That were theirs: their histories tell of them no more. */
+  readonly deletedSandboxes: SandboxId[];
   readonly verbs: Verb[];
   /** By exec: the version of the tree that it makes. */
   readonly writes: Map<string, number>;
@@ -28,6 +31,7 @@ export interface TimeScript {
 export const newTimeScript = (): TimeScript => ({
   sessions: new Set(),
   deleted: new Set(),
+  deletedSandboxes: [],
   verbs: [],
   writes: new Map(),
   looks: new Map(),
@@ -188,6 +192,11 @@ class Player {
     const isDeleted = this.random.integer(2) === 0;
     const path = `/v1/sessions/${this.session}`;
     if (isDeleted) {
+      const { sandbox } = await this.info();
+      if (sandbox) {
+        const { epoch, instance } = sandbox;
+        this.script.deletedSandboxes.push({ sessionId: this.session, epoch, instance });
+      }
       this.script.deleted.add(this.session);
       this.script.sessions.delete(this.session);
       await this.client.call('DELETE', `${path}?force=true`, undefined, this.random.uuid());

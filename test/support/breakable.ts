@@ -6,8 +6,15 @@ import { Actor } from './actor';
 
 const DISK_MIB = 1024;
 
-/** A Redis with a password, and what a gateway needs to find it. */
-export async function redisActor(dir: string): Promise<{ actor: Actor; env: NodeJS.ProcessEnv }> {
+export interface BreakableRedis {
+  readonly actor: Actor;
+  readonly port: number;
+  /** What a gateway needs to find it at this port. */
+  env(port: number): NodeJS.ProcessEnv;
+}
+
+/** A Redis with a password. */
+export async function redisActor(dir: string): Promise<BreakableRedis> {
   const port = await freePort();
   const password = 'password-of-redis';
   const passwordFile = join(dir, 'redis.password');
@@ -23,8 +30,11 @@ export async function redisActor(dir: string): Promise<{ actor: Actor; env: Node
       ready: (line) => (line.includes('Ready to accept connections') ? {} : undefined),
     }),
   );
-  const env = { REDIS_URL: `redis://127.0.0.1:${port}`, REDIS_PASSWORD_FILE: passwordFile };
-  return { actor, env };
+  const env = (at: number) => ({
+    REDIS_URL: `redis://127.0.0.1:${at}`,
+    REDIS_PASSWORD_FILE: passwordFile,
+  });
+  return { actor, port, env };
 }
 
 /** A disk that is small enough to be filled, in memory. It goes with the directory that it is in. */

@@ -18,7 +18,7 @@ export interface Cast {
   readonly dir: string;
   readonly actors: readonly Actor[];
   readonly gateways: readonly string[];
-  /** Between the processes and NATS and the event store; none unless they were asked for. */
+  /** Between the processes and NATS, the event store and Redis; none unless they were asked for. */
   readonly links: readonly Link[];
   /** Between the gateways and the runner's data plane. */
   readonly tunnel: Link | null;
@@ -55,6 +55,8 @@ export interface Settings {
   readonly copies?: number;
   /** With a Redis for the gateways, links that can be cut and a disk that can be filled. */
   readonly breakable?: boolean;
+  /** JetStream has a copy of the output too. */
+  readonly relayOutput?: boolean;
 }
 
 const roles: readonly Role[] = ['gateway', 'session-service', 'consumer', { runner: 'local' }];
@@ -65,6 +67,7 @@ export async function assemble({
   runner = {},
   copies = 2,
   breakable = false,
+  relayOutput = false,
 }: Settings = {}): Promise<Cast> {
   const dir = temporaryDirectory('chaos');
   const passwordFile = (role: Role) => join(dir, `${userOf(role)}.password`);
@@ -150,7 +153,10 @@ export async function assemble({
   };
   for (const [index] of ports.entries()) {
     const name = `session-service-${index + 1}`;
-    await add(name, 'session-service', 'session-service', { VMUX_INSTANCE: name });
+    await add(name, 'session-service', 'session-service', {
+      VMUX_INSTANCE: name,
+      ...(relayOutput && { VMUX_RELAY_OUTPUT: 'on' }),
+    });
   }
   const tunnelPort = await freePort();
   const tunnel = breakable ? await Link.to(tunnelPort, 'gateways → runner') : null;
@@ -168,13 +174,14 @@ export async function assemble({
     },
   );
   for (const [index, port] of ports.entries()) {
-    await add(`gateway-${index + 1}`, 'gateway', 'gateway', {
+    const name = `gateway-${index + 1}`;
+    await add(name, 'gateway', 'gateway', {
       VMUX_PORT: String(port),
-      VMUX_DATA_DIR: join(dir, `gateway-${index + 1}`),
+      VMUX_DATA_DIR: join(dir, name),
       VMUX_LIVE_SESSIONS: '1000',
       VMUX_REQUESTS_PER_SECOND: '100000',
       VMUX_REQUEST_BURST: '100000',
-      ...redis?.env,
+      ...redis?.env(await linked(redis.port, name, 'redis')),
       ...gateway,
     });
   }
