@@ -93,6 +93,15 @@ group('a Cloudflare sandbox that is put to sleep when nobody uses it', () => {
     expect(await driver.probe(busy)).toEqual({ state: 'running' });
   }, 90_000);
 
+  it('is put to sleep though an alarm came before its container was started', async () => {
+    const slow = { VMUX_SLEEP_AFTER: '1s', VMUX_EMULATOR_SLOW_START_MS: '2500' };
+    const worker = await startTestEmulator(slow);
+    const { id, ...spec } = specOf('slow');
+    const runner = new CloudflareDriver({ runnerId: 'one', worker });
+    await runner.create({ id, ...spec });
+    await until(async () => (await runner.probe(id)).state === 'gone', { timeoutMs: 60_000 });
+  }, 90_000);
+
   it('is saved before it is evicted when no runner is there to do it, and says where', async () => {
     const id = await newSandbox('evicted');
     const client = await clientOf(id);

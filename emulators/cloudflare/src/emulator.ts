@@ -19,6 +19,7 @@ export interface EmulatorSettings {
   readonly cgroupParent?: string;
   readonly sleepAfter?: string;
   readonly leakedAfterMinutes?: string;
+  readonly slowStartMs?: string;
 }
 
 export interface Emulator {
@@ -66,6 +67,7 @@ export async function startEmulator(settings: EmulatorSettings): Promise<Emulato
       STAND_IN_URL: standIn.url,
       STAND_IN_TOKEN: token,
       ...(settings.sleepAfter ? { VMUX_SLEEP_AFTER: settings.sleepAfter } : {}),
+      ...(settings.slowStartMs ? { SLOW_START_MS: settings.slowStartMs } : {}),
       ...(settings.leakedAfterMinutes
         ? { VMUX_LEAKED_AFTER_MINUTES: settings.leakedAfterMinutes }
         : {}),

@@ -21,6 +21,7 @@ async function main(): Promise<void> {
       : readFileSync(env.CLOUDFLARE_WORKER_KEY_FILE, 'utf8').trim(),
     cgroupParent: env.VMUX_EMULATOR_CGROUP,
     sleepAfter: env.VMUX_SLEEP_AFTER,
+    slowStartMs: env.VMUX_EMULATOR_SLOW_START_MS,
     leakedAfterMinutes: env.VMUX_LEAKED_AFTER_MINUTES,
   });
   let stopping = false;

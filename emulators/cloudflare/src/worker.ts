@@ -7,6 +7,8 @@ import { ContainerStub } from './container-stub';
 interface EmulatorEnv extends Env {
   readonly STAND_IN_URL: string;
   readonly STAND_IN_TOKEN: string;
+  /** How long the vendor's class takes between setting its alarm and starting a container. */
+  readonly SLOW_START_MS?: string;
 }
 
 /** The deployed class, with the one thing that needs Cloudflare replaced before it is looked at. */
@@ -16,6 +18,10 @@ class EmulatedSandbox extends RunnerSandbox {
     const container = new ContainerStub(standIn, ctx.id.toString());
     Object.defineProperty(ctx, 'container', { value: container });
     super(ctx, env);
+    const slowMs = Number(env.SLOW_START_MS ?? 0);
+    const slow = () => new Promise((done) => setTimeout(done, slowMs));
+    // What the vendor's class waits for there.
+    if (slowMs > 0) Object.defineProperty(this, 'refreshOutboundInterception', { value: slow });
     void ctx.blockConcurrencyWhile(() => container.refresh());
   }
 

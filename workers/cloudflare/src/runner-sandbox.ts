@@ -89,6 +89,9 @@ export class RunnerSandbox extends Sandbox<Env> {
         if (restoreFrom !== null && bucket)
           await restoreCheckpoint(bucket, entry, boot, restoreFrom);
         await this.remember({ ...begun, boot });
+        // The base class takes its alarms back when one comes while nothing runs yet, and sets none once the
+        // container runs: without one nobody would ever put it to sleep.
+        await this.scheduleNextAlarm();
         return answer(null);
       } catch (fault) {
         await this.destroy();
