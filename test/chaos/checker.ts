@@ -128,13 +128,15 @@ export class Checker {
         open.push({ session, what, execId });
       const { json: info } = await this.client.call('GET', `/v1/sessions/${session}`);
       if (info.operation !== null) add(`has a ${info.operation} under way`);
+      // What stands still because a client said so goes on when a client says so.
+      const isAtRest = info.status === 'suspended' && info.operation === null;
       for (const { id, status } of info.checkpoints ?? [])
         if (status === 'requested') add(`waits for the checkpoint ${id}`);
       for (let cursor: number | null = null; ; ) {
         const path = `/v1/sessions/${session}/execs?limit=500${cursor === null ? '' : `&cursor=${cursor}`}`;
         const { json } = await this.client.call('GET', path);
         for (const { id, exit, status } of (json.execs ?? []) as ExecStatus[])
-          if (exit === null) add(`${kinds.get(id) ?? 'exec'} ${id} is ${status}`, id);
+          if (exit === null && !isAtRest) add(`${kinds.get(id) ?? 'exec'} ${id} is ${status}`, id);
         cursor = json.cursor ?? null;
         if (cursor === null) break;
       }

@@ -99,6 +99,35 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('It does not ha
     expect((await ended(session, exec.id)).exit).toEqual({ kind: 'exited', code: 7 });
   }, 60_000);
 
+  it('a fabricated exit 0 when a stream is cut behind the gateway that serves it', async () => {
+    const session = await created();
+    const path = `/v1/sessions/${session}/execs`;
+    const body = { command: `echo begun; ${UNTIL_TOLD}; exit 7` };
+    const seen: string[] = [];
+    const streamed = (async () => {
+      for await (const { event } of api.events(path, { method: 'POST', body })) seen.push(event);
+    })();
+    await hasWritten(session, 6);
+    const [{ id }] = (await api.get(path)).json.execs;
+    const headers = { authorization: `Bearer ${other.key}` };
+    const response = await fetch(`${other.url}${logOf(session, id)}&follow=1`, { headers });
+    let text = '';
+    const followed = (async () => {
+      for await (const piece of response.body ?? []) text += Buffer.from(piece);
+    })();
+    const cut = expect(followed).rejects.toThrow();
+    await until(() => seen.length > 0 && text === 'begun\n', LONG);
+    await killed('event-store');
+    await cut;
+    // It may say that it went wrong, or be cut itself: it says nothing of an end.
+    await streamed.catch(() => undefined);
+    expect(seen.filter((event) => event !== 'message' && event !== 'error')).toEqual([]);
+    await started('event-store');
+    await until(async () => (await other.get(path)).status === 200, LONG);
+    await run(session, { command: 'touch go' });
+    expect((await ended(session, id)).exit).toEqual({ kind: 'exited', code: 7 });
+  }, 60_000);
+
   it('output lost after a reconnect', async () => {
     const session = await created();
     const command =
