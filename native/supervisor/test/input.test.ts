@@ -168,16 +168,20 @@ describe.each(builds)('input and terminals (%s)', (_name, target, binary) => {
     const type = async (text: string) => {
       offset = (await ack(stdin(c, 'shell', 5, offset, text))).next;
     };
+    const inForeground = () =>
+      eventually(async () => {
+        const { data } = await run(c, `ps-${Math.random()}`, sh('ps -e -o stat= -o args='));
+        return /S\+ +sleep 1000/.test(data.toString()) || undefined;
+      });
     await type('sleep 1000\r');
     await until(exchange, seen, /sleep 1000\r\n/);
-    await eventually(async () => {
-      const { data } = await run(c, `ps-${Math.random()}`, sh('ps -e -o stat= -o args='));
-      return /\+ +sleep 1000/.test(data.toString()) || undefined;
-    });
+    await inForeground();
     await type('\x1a');
     await until(exchange, seen, /Stopped/);
     await type('fg\r');
     await until(exchange, seen, /> fg\r\nsleep 1000\r\n/);
+    // The shell says so before it hands the terminal over.
+    await inForeground();
     await type('\x03');
     await until(exchange, seen, /\^C\r\n> $/);
     await type('exit 7\r');

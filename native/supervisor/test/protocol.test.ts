@@ -28,7 +28,7 @@ describe.each(builds)('the protocol (%s)', (_name, target, binary) => {
   }
 
   it('says who it is', () => {
-    expect(c.hello).toMatchObject({ version: 1, flags: 24, epoch: 7n, instance: sandbox.instance });
+    expect(c.hello).toMatchObject({ version: 1, flags: 56, epoch: 7n, instance: sandbox.instance });
   });
 
   it('closes a connection that sends nonsense, tells it so, and leaves the others alone', async () => {
