@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { closeSync, fdatasyncSync, openSync, readFileSync, writeSync } from 'node:fs';
 import { cpus, loadavg, release, totalmem } from 'node:os';
 import { join } from 'node:path';
@@ -50,6 +51,32 @@ export async function untilIdle(pids: readonly number[]): Promise<void> {
     before = now;
   }
   throw new Error(`the stack is still busy after ${IDLE_WITHIN_MS / 1000} s`);
+}
+
+const QUIET_SHARE = 0.1;
+const QUIET_WITHIN_MS = 30_000;
+
+/**
+ * Everything is written, and until the whole machine hardly works any more, the kernel on removed files and layers
+ * included; a machine that others keep busy is not waited for any longer.
+ */
+export async function untilQuiet(): Promise<void> {
+  execFileSync('sync');
+  const deadline = Date.now() + QUIET_WITHIN_MS;
+  for (let before = ticks(); Date.now() < deadline; ) {
+    await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
+    const now = ticks();
+    if (now.busy - before.busy < QUIET_SHARE * (now.all - before.all)) return;
+    before = now;
+  }
+}
+
+/** Of all processors: user, nice, system, idle, iowait, irq, softirq, steal. */
+function ticks(): { readonly busy: number; readonly all: number } {
+  const [, line = ''] = /^cpu +(.*)$/m.exec(readFileSync('/proc/stat', 'utf8')) ?? [];
+  const fields = line.split(' ').slice(0, 8).map(Number);
+  const all = fields.reduce((sum, each) => sum + each, 0);
+  return { busy: all - (fields[3] ?? 0), all };
 }
 
 /** By the kernel's clock of 100 ticks a second. */

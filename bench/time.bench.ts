@@ -18,7 +18,7 @@ import {
 import Docker from 'dockerode';
 import { DriverAlone } from './driver-alone';
 import { interleaved, ratioOf, rowsOf, type Times } from './interleaved';
-import { machineFacts } from './machine';
+import { machineFacts, untilQuiet } from './machine';
 import { figure, median, printJson, printTable, quantile, wantsJson } from './report';
 import { writeTimeResults } from './time-results';
 import { ContainerOfFiles, filling, PlainFiles } from './time-rivals';
@@ -43,9 +43,9 @@ const began = performance.now();
 const step = (what: string): void =>
   console.error(`${figure((performance.now() - began) / 1000)} s: ${what}`);
 
-/** What rivals have left to be written would otherwise be in the way of every sync of ours. */
-function part(what: string): void {
-  execFileSync('sync');
+/** What was left behind by what came before is not measured with what comes now. */
+async function part(what: string): Promise<void> {
+  await untilQuiet();
   step(what);
 }
 
@@ -102,7 +102,7 @@ async function main(): Promise<void> {
 }
 
 const NOTES = [
-  'before each kind of measurement all that is to be written is written',
+  'before each kind of measurement all that is to be written is written, and the machine comes to rest',
   'before a checkpoint one file of 50 kB is written again and synced, also for the rivals; what ends with the answer is the provider’s form, and the portable one is awaited before anything else is measured',
   `every vmux figure: ${WARM_UP.execs} execs, ${WARM_UP.rests} times suspend and resume and ${WARM_UP.rounds} times checkpoint, fork and rollback went before to warm up; every rival had one`,
 ];
@@ -134,7 +134,7 @@ async function measure(
   plain: PlainFiles,
   { files, rounds }: (typeof SIZES)[number],
 ): Promise<Measured> {
-  part('portable checkpoints');
+  await part('portable checkpoints');
   const archived = async () => vmux.archived(session, await vmux.checkpoint(session));
   const first = await archived();
   const later: number[] = [];
@@ -144,7 +144,7 @@ async function measure(
     later.push(await archived());
   }
 
-  part('checkpoints');
+  await part('checkpoints');
   let last = '';
   const settle = () => vmux.archived(session, last);
   const checkpoints = await interleaved(rounds, {
@@ -163,7 +163,7 @@ async function measure(
     'cp -a': { timed: () => plain.copy(), after: () => plain.removeCopy() },
     'tar to zstd -1': { timed: () => plain.pack() },
   });
-  part('forks');
+  await part('forks');
   let child = '';
   const forks = await interleaved(rounds, {
     vmux: {
@@ -179,11 +179,11 @@ async function measure(
       after: () => docker.removeImage(),
     },
   });
-  part('rollbacks');
+  await part('rollbacks');
   const rollbacks = await interleaved(rounds, {
     vmux: { timed: () => vmux.rollback(session, last) },
   });
-  part('rest');
+  await part('rest');
   const id = await alone.idOf(session);
   const suspends = await interleaved(RESTS, {
     vmux: { timed: () => vmux.ask(session, 'suspend'), after: () => vmux.ask(session, 'resume') },
@@ -211,7 +211,7 @@ async function measure(
   };
   const resumes = await interleaved(RESTS, resuming);
   const resumesInARow = await interleaved(3, resuming, IN_A_ROW);
-  part(`${CROWD} forks at once`);
+  await part(`${CROWD} forks at once`);
   let children: readonly string[] = [];
   const crowds = await interleaved(CROWDS, {
     vmux: {
