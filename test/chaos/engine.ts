@@ -5,6 +5,7 @@ import { SUPERVISOR } from '../../apps/runner-local/src/drivers/docker-container
 import { commandOf } from './leftovers';
 
 const LABEL = 'dev.vmux';
+const DOWN = ['ECONNREFUSED', 'ECONNRESET', 'ENOENT'];
 const pause = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
 
 interface Container {
@@ -47,9 +48,13 @@ export class Engine {
     return 'remove a container';
   }
 
-  /** False when the session has no container now. */
+  /** False when the session has no container now, or the engine is being restarted. */
   async strike(session: string): Promise<boolean> {
-    const own = (await this.containers()).find((each) => each.session === session);
+    const found = await this.containers().catch((fault) => {
+      if (!DOWN.includes(fault.code)) throw fault;
+      return [];
+    });
+    const own = found.find((each) => each.session === session);
     return own !== undefined && this.kill(own);
   }
 

@@ -29,6 +29,9 @@ export interface Scene {
 
 interface Torment extends Scene {
   readonly verbs: Deck<VerbName>;
+  /** Of each of the two every process once before any again. */
+  readonly killed: Deck<Actor>;
+  readonly frozen: Deck<Actor>;
 }
 
 /** Does its harm, waits, and undoes it; says what it did, or null when there was nothing to harm. */
@@ -44,16 +47,18 @@ export async function torment(
   const possible = kinds.filter((kind) => engine !== null || kind !== 'engine');
   const repertoire = possible.flatMap((kind) => REPERTOIRE[kind]);
   if (repertoire.length === 0) throw new Error('nothing can be broken: give it --docker');
-  const verbs = new Deck(VERBS, seededRandom(random.integer(2 ** 31)));
+  // Whatever there is comes by in a short run too.
+  const dealt = <T>(cards: readonly T[]) => new Deck(cards, seededRandom(random.integer(2 ** 31)));
+  const deck = dealt<Fault>(repertoire);
+  const [verbs, killed, frozen] = [dealt(VERBS), dealt(cast.actors), dealt(cast.actors)];
   const count = (what: string) => {
     faults.counts[what] = (faults.counts[what] ?? 0) + 1;
   };
   while (isOpen()) {
     await pause(200 + random.integer(800));
-    const fault = random.pick(repertoire);
     // Of its own: how much of it each fault takes depends on what it meets.
     const own = seededRandom(random.integer(2 ** 31));
-    const done = await fault({ ...scene, verbs, random: own });
+    const done = await deck.next()({ ...scene, verbs, killed, frozen, random: own });
     if (done) count(done);
     for (const actor of cast.actors.filter(({ hasDied }) => hasDied)) {
       await actor.start();
@@ -62,16 +67,16 @@ export async function torment(
   }
 }
 
-const kill: Fault = async ({ cast, random }) => {
-  const actor = random.pick(cast.actors);
+const kill: Fault = async ({ random, killed }) => {
+  const actor = killed.next();
   await actor.kill();
   await pause(random.integer(800));
   await actor.start();
   return `kill ${actor.name}`;
 };
 
-const freeze: Fault = async ({ cast, random }) => {
-  const actor = random.pick(cast.actors);
+const freeze: Fault = async ({ random, frozen }) => {
+  const actor = frozen.next();
   actor.signal('SIGSTOP');
   await pause(200 + random.integer(2_000));
   actor.signal('SIGCONT');
@@ -132,9 +137,9 @@ const shiftClock: Fault = async ({ cast, random }) => {
 const crashAtPoint: Fault = ({ points }) => points.crash();
 
 /** Ends a process, any of them, in the middle of a verb. */
-const interrupt: Fault = async ({ cast, random, stage, verbs }) => {
+const interrupt: Fault = async ({ random, stage, verbs, killed }) => {
   const verb = verbs.next();
-  const actor = random.pick(cast.actors);
+  const actor = killed.next();
   const isBegun = await stage.begun(verb, 4_000);
   await pause(random.integer(random.pick([30, 150, 600])));
   await actor.kill();

@@ -32,7 +32,8 @@ export interface Operation {
 }
 
 const SLICES = 20;
-const SLICE_BYTES = 20_000;
+/** Every other is so large that its supervisor frees parts of it while it runs: it does so by mebibytes. */
+const sliceBytesOf = (seed: number): number => (seed % 2 === 0 ? 150_000 : 20_000);
 const INPUT_BYTES = 40_000;
 export const READY = 'ready';
 const TERMINAL_TEXT = Array.from(
@@ -60,7 +61,7 @@ export function newOperation(
     mark: `m${seed.toString(36)}-${random.integer(1e9).toString(36)}`,
     seed,
     code: random.pick(CODES),
-    size: sizeOf(kind),
+    size: sizeOf(kind, seed),
     execId: null,
     answers: [],
     refusals: [],
@@ -71,8 +72,8 @@ export function newOperation(
 /** Of its own, so that what others do in the meantime changes nothing of it. */
 export const randomOf = ({ seed }: Operation): SeededRandom => seededRandom(seed);
 
-function sizeOf(kind: Kind): number {
-  if (kind === 'logger') return SLICES * SLICE_BYTES;
+function sizeOf(kind: Kind, seed: number): number {
+  if (kind === 'logger') return SLICES * sliceBytesOf(seed);
   if (kind === 'terminal') return TERMINAL_TEXT.length;
   return kind === 'mark' || kind === 'cancel' ? 0 : INPUT_BYTES + READY.length;
 }
@@ -85,7 +86,7 @@ export function expectedOf({ kind, seed, mark }: Operation): Buffer {
     case 'cancel':
       return Buffer.alloc(0);
     case 'logger':
-      return generated(seed, SLICES, SLICE_BYTES);
+      return generated(seed, SLICES, sliceBytesOf(seed));
     case 'terminal':
       return Buffer.from(TERMINAL_TEXT);
     case 'reader':
@@ -113,7 +114,7 @@ export function bodyOf({ kind, mark, seed, code, secret }: Operation): object {
     case 'mark':
       return command(`${isKnown}; echo ${mark}`);
     case 'logger':
-      return command(generatorLine(seed, SLICES, SLICE_BYTES, 0.1));
+      return command(generatorLine(seed, SLICES, sliceBytesOf(seed), 0.1));
     case 'terminal':
       return {
         ...command('i=0; while [ $i -lt 2000 ]; do echo "line $i of a terminal"; i=$((i+1)); done'),

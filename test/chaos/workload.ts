@@ -41,8 +41,8 @@ const HURRIED_MS = 20;
 /** Of what writes for longer than a moment, in one session. */
 const LONG_AT_ONCE = 3;
 /** Of all sessions in the whole run, however long it is: the event store's disk is small. */
-const BYTES = 400_000_000;
-const BYTES_AT_ONCE = 20_000_000;
+const BYTES = 300_000_000;
+const BYTES_AT_ONCE = 60_000_000;
 
 /** Many sessions at once; every operation is repeated with its key until it is answered. */
 export async function perform(settings: WorkloadSettings, script: Script): Promise<void> {

@@ -135,7 +135,7 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('It does not ha
   it('output lost after a reconnect', async () => {
     const session = await created();
     const command =
-      'for i in $(seq 40); do head -c 20000 /dev/urandom | tee -a copy; sleep 0.1; done';
+      'for i in $(seq 40); do head -c 100000 /dev/urandom | tee -a copy; sleep 0.1; done';
     const exec = await issued(session, { command });
     const pieces: Buffer[] = [];
     let have = 0;
@@ -161,7 +161,8 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('It does not ha
       }
     };
     const disturb = async () => {
-      await hasWritten(session, 100_000);
+      // So much that the supervisor has let go of the first mebibytes.
+      await hasWritten(session, 2_500_000);
       const names = ['runner', 'session-service', 'gateway-1'];
       await Promise.all(names.map(killed));
       await Promise.all(names.map(started));
@@ -170,7 +171,7 @@ describeUnless(isRoot, 'namespace sandboxes need root on Linux')('It does not ha
     expect((await ended(session, exec)).exit).toEqual({ kind: 'exited', code: 0 });
     const told = await run(session, { command: 'sha256sum < copy' });
     const bytes = Buffer.concat(pieces);
-    expect(bytes).toHaveLength(800_000);
+    expect(bytes).toHaveLength(4_000_000);
     expect(told.output.stdout.text).toBe(`${sha256(bytes)}  -\n`);
   }, 90_000);
 
