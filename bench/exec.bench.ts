@@ -22,7 +22,7 @@ import { firstProcessOf, sweep } from '../test/support/sandboxes';
 import { DockerRival, ended } from './docker-rival';
 import { type Grown, grown, LOG_EXEC, replayed, seen } from './growth';
 import { interleaved, ratioOf, rowsOf, type Times } from './interleaved';
-import { machineFacts, memoryMiB, untilIdle } from './machine';
+import { machineFacts, memoryMiB, untilIdle, untilQuiet } from './machine';
 import type { Line } from './plot';
 import { figure, median, printJson, printTable, quantile, wantsJson } from './report';
 import { writeResults } from './results';
@@ -49,6 +49,12 @@ const began = performance.now();
 const leftMs = (): number => BUDGET_MS - (performance.now() - began);
 const step = (what: string): void =>
   console.error(`${figure((performance.now() - began) / 1000)} s: ${what}`);
+
+/** What was left behind by what came before is not measured with what comes now. */
+async function part(what: string): Promise<void> {
+  await untilQuiet();
+  step(what);
+}
 
 async function main(): Promise<void> {
   const facts = machineFacts();
@@ -94,6 +100,7 @@ async function main(): Promise<void> {
       `replay of ${figure(Math.max(...HISTORIES))} events: ${figure(figures.replay_events_per_s ?? 0)} events per second`,
       `cold start, as \`vmux up\` does it: ${figure(coldStartMs)} ms; the idle stack takes ${figure(idleMiB)} MiB`,
       `every vmux exec: ${WARM_UP} went before to warm up; every rival had one`,
+      'before each comparison all that is to be written is written, and the machine comes to rest',
       ...(noDocker ? [`no docker figures: ${noDocker}`] : []),
     ];
     printTable(['milliseconds', 'p50', 'p99', 'vmux ÷ this, p50'], rows);
@@ -119,7 +126,7 @@ async function compare(
   docker: DockerRival | null,
   session: string,
 ): Promise<Measured & { notes: string[] }> {
-  step('execs');
+  await part('execs');
   const executors = {
     vmux: { timed: () => vmux.exec(session) },
     'docker exec, API': docker && { timed: () => docker.exec() },
@@ -128,7 +135,7 @@ async function compare(
   };
   const execs = await interleaved(EXECS, executors);
   const rows = await interleaved(EXECS / IN_A_ROW, executors, IN_A_ROW);
-  step('creates');
+  await part('creates');
   let created = '';
   const creates = await interleaved(CREATES, {
     vmux: {
@@ -140,7 +147,7 @@ async function compare(
     },
     'docker run': docker && { timed: () => docker.run() },
   });
-  step('logs');
+  await part('logs');
   const logs = await interleaved(LOG_ROUNDS, {
     vmux: { timed: () => vmux.output(session, LOG_MIB) },
     'docker logs -f': docker && { timed: () => docker.output(LOG_MIB) },
@@ -148,7 +155,7 @@ async function compare(
       timed: () => ended(spawn('/bin/sh', ['-c', `${writing(LOG_MIB)} | cat | sha256sum`])),
     },
   });
-  step('keystrokes');
+  await part('keystrokes');
   const [here, there] = [await vmux.terminal(session), await docker?.terminal()];
   const keys = await interleaved(KEYSTROKES, {
     vmux: { timed: () => here.strike() },
