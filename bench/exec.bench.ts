@@ -175,6 +175,7 @@ async function compare(
         ? {
             exec_vs_docker: versus(execs, 'docker exec, API'),
             exec_vs_docker_in_a_row: versus(rows, 'docker exec, API'),
+            exec_vs_docker_cli: versus(execs, 'docker exec, CLI'),
             create_vs_docker: versus(creates, 'docker run'),
             logs_vs_docker: 1 / versus(logs, 'docker logs -f'),
             echo_vs_docker: versus(keys, 'docker exec -it'),
@@ -294,7 +295,7 @@ async function bySessions(
   const stackMiB = (memoryMiB(pidsOf(cast)) - alone) / Math.max(1, held - 1);
   const supervisorMiB = memoryMiB([firstProcessOf(cast.sandboxesDir, measured)]);
   notes.push(
-    `a session with a sandbox takes ${figure(stackMiB)} MiB of the stack and ${figure(supervisorMiB)} MiB for its supervisor, beside what runs in it (at ${held} sessions)`,
+    `a session with a sandbox takes ${figure(supervisorMiB)} MiB for its supervisor, beside what runs in it; for each of ${held} the stack grew by ${figure(stackMiB)} MiB, as far as its heaps' own ups and downs let that be told`,
   );
   return {
     figures: {
