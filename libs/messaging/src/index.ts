@@ -11,4 +11,5 @@ export { BusTimeout, BusUnavailable, MalformedMessage } from './errors';
 export { decodeJson, encodeJson } from './json';
 export { type Role, renderServerConfig, type ServerConfig, userOf } from './server-config';
 export { type BusSettings, busSettingsFrom, inboxPrefixOf } from './settings';
+export { timeLimit } from './time-limit';
 export { type TraceContext, traceFrom } from './trace';

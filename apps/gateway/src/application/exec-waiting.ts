@@ -1,5 +1,6 @@
 import type { EventStore } from '@vmux/event-store';
 import { decode, type Recorded, Refusal, sessionStream } from '@vmux/events';
+import { timeLimit } from '@vmux/messaging';
 import { collectOutput } from './exec-output';
 import { type ExecView, execHasEnded } from './exec-view';
 import type { LogReader } from './log-reader';
@@ -22,7 +23,7 @@ export class ExecWaiting {
     waitMs: number,
     signal: AbortSignal,
   ): Promise<ExecView> {
-    const limit = AbortSignal.timeout(Math.min(waitMs, MAX_WAIT_MS));
+    const limit = timeLimit(Math.min(waitMs, MAX_WAIT_MS));
     const ended = await this.sessions.waitForLasting(
       sessionId,
       ({ execs, status }) => {

@@ -1,5 +1,6 @@
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import { isSessionId } from '@vmux/events';
+import { timeLimit } from '@vmux/messaging';
 import type { Caller, Share } from './caller';
 import type { SessionReader } from './session-reader';
 import type { SessionView } from './session-view';
@@ -48,7 +49,7 @@ export class Shares {
   /** Returns once it is revoked, has expired or its session is deleted; or when nobody waits any more. */
   async ended({ id, sessionId, expiresAt }: Share, signal: AbortSignal): Promise<void> {
     const leftMs = Math.max(0, Math.min(expiresAt - this.now(), MAX_TIMER_MS));
-    const until = AbortSignal.any([signal, AbortSignal.timeout(leftMs)]);
+    const until = AbortSignal.any([signal, timeLimit(leftMs)]);
     const isOver = (view: SessionView) => (this.isOpen(view, id) ? undefined : true);
     await this.sessions.waitFor(sessionId, isOver, until);
   }

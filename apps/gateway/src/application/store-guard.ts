@@ -10,6 +10,7 @@ import {
   type SubscriptionItem,
   type SubscriptionSource,
 } from '@vmux/event-store';
+import { timeLimit } from '@vmux/messaging';
 
 export interface GuardOptions {
   /** A stream that may be asked for at any time. */
@@ -93,7 +94,7 @@ export class GuardedStore implements EventStore {
   }
 
   private async faultOf(): Promise<StoreUnavailable | null> {
-    const signal = AbortSignal.timeout(this.options.answersWithinMs ?? 1_500);
+    const signal = timeLimit(this.options.answersWithinMs ?? 1_500);
     try {
       const options = { direction: 'backwards', limit: 1, signal } as const;
       for await (const _ of this.inner.read(this.options.probe, options)) break;

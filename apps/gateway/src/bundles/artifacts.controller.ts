@@ -2,6 +2,7 @@ import { Controller, HttpCode, Inject, Post } from '@nestjs/common';
 import { ApiBearerAuth, ApiOperation, ApiTags } from '@nestjs/swagger';
 import { ArtifactNotFound, type ArtifactStore, type Uploads } from '@vmux/artifacts';
 import type { EventStore } from '@vmux/event-store';
+import { timeLimit } from '@vmux/messaging';
 import { liveArtifacts } from '../application/live-artifacts';
 import { ApiError } from '../http/api-error';
 import { Needs } from '../http/auth.guard';
@@ -27,7 +28,7 @@ export class ArtifactsController {
   })
   async collect() {
     await this.uploads.dropExpired();
-    const live = await liveArtifacts(this.store, AbortSignal.timeout(LONGEST_READ_MS));
+    const live = await liveArtifacts(this.store, timeLimit(LONGEST_READ_MS));
     try {
       return await this.artifacts.collect(live);
     } catch (fault) {

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Refusal } from '@vmux/events';
+import { timeLimit } from '@vmux/messaging';
 import {
   type OpenedStream,
   type SandboxRef,
@@ -45,7 +46,7 @@ export class SandboxStreams {
   /** The session's sandbox; one that is being made is waited for. */
   async sandbox(caller: Caller, sessionId: string, signal: AbortSignal): Promise<Place> {
     await this.sessions.session(caller, sessionId);
-    const within = AbortSignal.any([signal, AbortSignal.timeout(START_WITHIN_MS)]);
+    const within = AbortSignal.any([signal, timeLimit(START_WITHIN_MS)]);
     const settled = (view: SessionView) => (isComing(view) ? undefined : view);
     const view = await this.reader.waitFor(sessionId, settled, within);
     if (!view) throw notRunning('starting', sessionId);
@@ -76,7 +77,7 @@ export class SandboxStreams {
     const asked = await this.sessions.exec(caller, sessionId, execId);
     if (execHasEnded(asked.exec)) throw new Refusal('exec_ended', 'the exec has ended', { execId });
     const place = await this.awake(caller, sessionId, 'attach', signal);
-    const within = AbortSignal.any([signal, AbortSignal.timeout(START_WITHIN_MS)]);
+    const within = AbortSignal.any([signal, timeLimit(START_WITHIN_MS)]);
     const started = ({ execs }: SessionView) => {
       const exec = execs.get(execId);
       return exec && (exec.status === 'running' || execHasEnded(exec)) ? exec : undefined;

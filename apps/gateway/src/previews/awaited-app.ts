@@ -1,3 +1,4 @@
+import { timeLimit } from '@vmux/messaging';
 import { execHasEnded } from '../application/exec-view';
 import type { SessionReader } from '../application/session-reader';
 import type { SessionView } from '../application/session-view';
@@ -13,7 +14,7 @@ export async function awaitApp(
   { sessionId, port }: { readonly sessionId: string; readonly port: number },
   signal: AbortSignal,
 ): Promise<void> {
-  const within = AbortSignal.any([signal, AbortSignal.timeout(LISTENS_WITHIN_MS)]);
+  const within = AbortSignal.any([signal, timeLimit(LISTENS_WITHIN_MS)]);
   const settled = (view: SessionView) => view.ports.has(port) || !hasService(view) || undefined;
   await reader.waitFor(sessionId, settled, within);
 }

@@ -1,5 +1,6 @@
 import type { ServerResponse } from 'node:http';
 import type { EventStore } from '@vmux/event-store';
+import { timeLimit } from '@vmux/messaging';
 import { LogIndex } from '../application/log-index';
 import type { LogReader } from '../application/log-reader';
 import type { RunnerBoard } from '../application/runner-board';
@@ -65,7 +66,7 @@ export class WaitingEvents {
         (await this.reader.waitFor(
           sessionId,
           (now) => (now.revision > seen ? now : undefined),
-          AbortSignal.any([signal, AbortSignal.timeout(LOOK_EVERY_MS)]),
+          AbortSignal.any([signal, timeLimit(LOOK_EVERY_MS)]),
         )) ?? (await this.reader.read(sessionId));
       if (!view) return;
       seen = view.revision;

@@ -1,3 +1,4 @@
+import { timeLimit } from '@vmux/messaging';
 import type { FastifyReply } from 'fastify';
 import type { Answer } from '../application/commander';
 import type { SessionReader } from '../application/session-reader';
@@ -23,7 +24,7 @@ export class Settling {
     const gone = new AbortController();
     reply.raw.once('close', () => gone.abort());
     const patience = AbortSignal.any([
-      AbortSignal.timeout(Math.min(millisecondsOf(wait), LONGEST_MS)),
+      timeLimit(Math.min(millisecondsOf(wait), LONGEST_MS)),
       gone.signal,
     ]);
     if (reply.raw.destroyed) gone.abort();

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { timeLimit } from '@vmux/messaging';
 import type { Caller } from '../application/key-ring';
 import type { SessionCommands } from '../application/session-commands';
 import type { SessionReader } from '../application/session-reader';
@@ -31,7 +32,7 @@ export class Waking {
     cause: WakeCause,
     signal: AbortSignal,
   ): Promise<Awake> {
-    const within = AbortSignal.any([signal, AbortSignal.timeout(this.withinMs)]);
+    const within = AbortSignal.any([signal, timeLimit(this.withinMs)]);
     let view = await this.sessions.session(caller, sessionId);
     for (let tries = 0; ; ) {
       if (isAwake(view)) return view;

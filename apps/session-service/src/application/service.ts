@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type EventStore, StreamNotFound } from '@vmux/event-store';
 import { type Presence, SERVICE_PRESENCE_SUBJECT } from '@vmux/events';
-import { type Bus, encodeJson } from '@vmux/messaging';
+import { type Bus, encodeJson, timeLimit } from '@vmux/messaging';
 import type { Deciding } from './deciding';
 import type { GuardedStore } from './guarded-store';
 import type { Log } from './log';
@@ -133,7 +133,7 @@ export class Service {
 
 async function answersNow(store: EventStore): Promise<boolean> {
   try {
-    const signal = AbortSignal.timeout(PROBE_TIMEOUT_MS);
+    const signal = timeLimit(PROBE_TIMEOUT_MS);
     for await (const _ of store.read('probe', { limit: 1, signal })) break;
     return true;
   } catch (fault) {

@@ -1,4 +1,5 @@
 import { pipeline } from 'node:stream/promises';
+import { timeLimit } from '@vmux/messaging';
 import {
   parseRequest,
   type SandboxRef,
@@ -112,7 +113,7 @@ async function soon<T>(
   work: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
   if (ms === undefined) return work(stream.signal);
-  const late = AbortSignal.timeout(ms);
+  const late = timeLimit(ms);
   try {
     return await work(AbortSignal.any([stream.signal, late]));
   } catch (fault) {

@@ -1,4 +1,5 @@
 import type { Duplex } from 'node:stream';
+import { timeLimit } from '@vmux/messaging';
 import type { SandboxDriver, SandboxId } from '../driver';
 import { SandboxError, SupervisorRefused } from '../errors';
 import { SupervisorClient } from '../supervisor-client';
@@ -55,7 +56,7 @@ export class DirectDials {
     signal.throwIfAborted();
     if (!direct) return usual.dial(port, { signal });
     this.take(direct);
-    const late = AbortSignal.timeout(this.settings.answerWithinMs ?? ANSWER_WITHIN_MS);
+    const late = timeLimit(this.settings.answerWithinMs ?? ANSWER_WITHIN_MS);
     try {
       const stream = await direct.client.dial(port, { signal: AbortSignal.any([signal, late]) });
       stream.once('close', () => this.release(direct));
@@ -91,7 +92,7 @@ export class DirectDials {
   /** Resolves with nothing when it cannot be opened, and then not again for a while. */
   private async open(): Promise<Direct | undefined> {
     const { id, driver } = this.settings;
-    const late = AbortSignal.timeout(this.settings.openWithinMs ?? OPEN_WITHIN_MS);
+    const late = timeLimit(this.settings.openWithinMs ?? OPEN_WITHIN_MS);
     const signal = AbortSignal.any([this.stopping.signal, late]);
     try {
       const opening = driver.openDirectPipe?.(id, { signal });

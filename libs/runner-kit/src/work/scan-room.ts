@@ -1,4 +1,5 @@
 import { ManifestRefused } from '@vmux/artifacts';
+import { timeLimit } from '@vmux/messaging';
 import { Turns } from './turns';
 
 export interface ScanRoomSettings {
@@ -51,7 +52,7 @@ export class ScanRoom {
   ): Promise<T> {
     const { smallBytes, largeBytes, longestMs } = this.settings;
     const bounded = (maxScanBytes: number) => () =>
-      work(maxScanBytes, AbortSignal.any([signal, AbortSignal.timeout(longestMs)]));
+      work(maxScanBytes, AbortSignal.any([signal, timeLimit(longestMs)]));
     if (expectedBytes > smallBytes) return this.large.run(bounded(largeBytes), signal);
     try {
       return await this.small.run(bounded(smallBytes), signal);
